@@ -17,7 +17,7 @@ struct Task {
   bool captured = false;      // the caller wants a gradient that arrives here
 };
 
-// Node -> task, by open addressing. Clearing is a new stamp.
+// Maps nodes to tasks by open addressing. Entries carry a stamp: clearing the map only changes the current stamp.
 class NodeMap {
  public:
   void clear();

@@ -1,4 +1,4 @@
-// gradcheck: compares the gradients that backward gives with finite differences, in float64 (or complex128).
+// gradcheck: compares the gradients that backward computes with finite differences, in float64 or complex128.
 #pragma once
 
 #include <functional>

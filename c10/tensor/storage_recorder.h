@@ -1,5 +1,5 @@
-// Who is told of each storage that a thread allocates while it records (kModeRecord). Set once, while the library is
-// loaded.
+// A callback for every storage that a thread allocates while it records (kModeRecord). Set once, while the library is
+// being loaded; null until then.
 #pragma once
 
 #include "tapegrad/c10/tensor/storage.h"

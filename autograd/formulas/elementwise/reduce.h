@@ -7,7 +7,7 @@
 
 namespace tapegrad::autograd {
 
-// The number of elements that a reduction over `dim` takes together.
+// The number of elements that a reduction over `dim` combines into one.
 TG_API double reduced_count(IntSpan sizes, OptionalInts dim);
 // The gradient of a result as a view of the input's shape: reduced dimensions repeat it.
 TG_API Tensor expand_reduced(const Tensor& grad, IntSpan sizes, OptionalInts dim, bool keepdim);

@@ -10,7 +10,7 @@ namespace tapegrad::autograd {
 // Raises NotImplementedError: for arguments whose derivative has no formula here.
 [[noreturn]] TG_API Tensor no_gradient(std::string_view op, std::string_view argument);
 
-// The quotient of their recurrences by x has a limit at 0, which these put in.
+// The recurrences divide by x; at 0 these functions return the limit of that quotient.
 Tensor i0e_backward(const Tensor& grad, const Tensor& input, const Tensor& result);
 Tensor i1_backward(const Tensor& grad, const Tensor& input, const Tensor& result);
 Tensor i1e_backward(const Tensor& grad, const Tensor& input, const Tensor& result);

@@ -8,7 +8,7 @@
 
 namespace tapegrad {
 
-// The gradients of _attention_grad(grad_output, query, key, value, ...) for those of its results, by whole matrices.
+// The gradients of _attention_grad(grad_output, query, key, value, ...) from those of its results, by whole matrices.
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_double_grad(const Tensor& grad_query, const Tensor& grad_key,
                                                                  const Tensor& grad_value, const Tensor& grad_output,
                                                                  const Tensor& query, const Tensor& key,

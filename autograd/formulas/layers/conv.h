@@ -8,8 +8,8 @@ namespace tapegrad {
 
 // Sum over everything but the channels.
 Tensor conv_grad_bias(const Tensor& grad);
-// `_conv` cut to the sizes of the output whose gradient this is: an output padding beyond the stride makes
-// the formula of the sizes give more.
+// `_conv`, cropped to the sizes of the output whose gradient is computed: with an output padding larger than the
+// stride, the formula for the sizes yields more elements.
 Tensor conv_like(const Tensor& input, const Tensor& weight, IntSpan output_sizes, IntSpan stride, IntSpan padding,
                  IntSpan dilation, int64_t groups);
 

@@ -1,4 +1,4 @@
-// Helpers of the gradients of fold and unfold.
+// Helpers for the gradients of fold and unfold.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"

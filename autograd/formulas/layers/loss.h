@@ -12,7 +12,7 @@ Tensor binary_cross_entropy_double_backward(const Tensor& grad, const Tensor& in
 Tensor nll_loss_double_backward(const Tensor& grad, const Tensor& target, const Tensor& weight,
                                 const Tensor& total_weight, int64_t reduction, int64_t ignore_index);
 
-// One fused kernel; under create_graph built of differentiable operators instead.
+// One fused kernel or, under create_graph, an expression of differentiable operators.
 Tensor cross_entropy_backward(const Tensor& grad, const Tensor& input, const Tensor& target, const Tensor& weight,
                               const Tensor& log_normaliser, const Tensor& total_weight, int64_t reduction,
                               int64_t ignore_index);

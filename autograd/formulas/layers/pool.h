@@ -1,4 +1,4 @@
-// Helpers of the gradients of pooling.
+// Helpers for the gradients of pooling.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"
