@@ -1,7 +1,5 @@
 """The table and the plot of a run."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

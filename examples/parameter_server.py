@@ -8,8 +8,6 @@ A worker that is slow or dies does not hold up the others: without --backup each
 every step are dropped. The server saves itself in --checkpoint, a folder here; `--resume` goes on from there.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

@@ -8,8 +8,6 @@ allocator's free lists differ from process to process. Kernels and the choice of
 processor, so counts are compared on one machine only. benchmarks/results/ keeps them by processor.
 """
 
-from __future__ import annotations
-
 import argparse
 import glob
 import os

@@ -3,8 +3,6 @@
 The processes of a model live side by side and take turns, A B A B; the one that is not asked waits for its input. Before
 anything is timed the losses of both, from the same weights, are compared. What a start costs is measured in fresh processes."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import datetime

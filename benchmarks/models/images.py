@@ -1,8 +1,6 @@
 """Networks for images, as their papers describe them: written once for tapegrad and for PyTorch, whose names they share.
 Without dropout, so that a step is the same work and the same numbers in every library and in a graph."""
 
-from __future__ import annotations
-
 from .sizes import Sizes
 
 

@@ -1,7 +1,5 @@
 """The models that are compared with JAX, as functions of their parameters; a step is compiled as a whole and its arguments are given away."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

@@ -3,8 +3,6 @@
 `python -m benchmarks.models.on_cuda LIBRARY MODEL` prints, as JSON, how long a fresh process takes to its first step.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The table and the pictures of a run."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import median

@@ -1,7 +1,5 @@
 """Models of texts: a translator of LSTM layers, GPT, BERT, a language model of LSTM layers."""
 
-from __future__ import annotations
-
 from .sizes import Sizes
 
 

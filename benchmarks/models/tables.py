@@ -1,7 +1,5 @@
 """Models of tables and graphs: collaborative filtering, a multilayer perceptron, a graph network."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .sizes import Sizes

@@ -4,8 +4,6 @@ A server and its workers are processes that share the cores. What a request, a b
 fitted to the runs of 1 and 2 workers; those of 3 are predicted.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

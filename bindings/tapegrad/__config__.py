@@ -1,7 +1,5 @@
 """What the package was built with, as text."""
 
-from __future__ import annotations
-
 __all__ = ["parallel_info", "show"]
 
 

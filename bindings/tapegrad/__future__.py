@@ -1,7 +1,5 @@
 """Switches for behaviour of modules that PyTorch may change one day; kept."""
 
-from __future__ import annotations
-
 _switches = {"overwrite_module_params_on_conversion": False, "swap_module_params_on_conversion": False}
 
 

@@ -4,8 +4,6 @@ The names are PyTorch's: a script moves over by changing its import. What is not
 is imported when it is first used.
 """
 
-from __future__ import annotations
-
 import importlib as _importlib
 
 

@@ -1,7 +1,5 @@
 """`python -m tapegrad script.py ARGS`: runs a program that was written for PyTorch on tapegrad."""
 
-from __future__ import annotations
-
 import sys
 
 _USAGE = """usage: python -m tapegrad [-h] [-V] (script.py | -m module | -c code) [argument ...]

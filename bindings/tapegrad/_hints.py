@@ -1,7 +1,5 @@
 """What a misspelt name may have meant."""
 
-from __future__ import annotations
-
 import sys
 
 # Names of other libraries, and what they are called here.

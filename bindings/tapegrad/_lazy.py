@@ -1,7 +1,5 @@
 """Imports of the parts that are loaded when they are first used."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """What PyTorch keeps in torch._utils, for the scripts and the pickles that name it."""
 
-from __future__ import annotations
-
 import traceback
 
 from . import _C

@@ -1,7 +1,5 @@
 """Warnings that name the user's line: as c10/warning.h's do, which come from C++."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """The accelerator of this machine, whichever it is; so far there is none but CUDA's, and without a GPU none at all."""
 
-from __future__ import annotations
-
 from . import cuda
 from . import device as _Device
 

@@ -1,7 +1,5 @@
 """Files of weights from the network, and models from folders with a hubconf.py."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

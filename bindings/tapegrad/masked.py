@@ -4,8 +4,6 @@ The mask broadcasts to the input. An element left out counts as the operation's 
 the smallest number for a maximum. Where all are left out the result is that identity, and NaN for mean, median, var and std.
 """
 
-from __future__ import annotations
-
 from math import inf as _inf
 
 from . import _C

@@ -3,8 +3,6 @@
 Libraries of compiled operators for PyTorch cannot be loaded.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 

@@ -5,8 +5,6 @@ asked wherever one of its objects is an argument of an operator, a method or a p
 inherit one that makes their results instances of the subclass.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import types

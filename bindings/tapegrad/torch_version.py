@@ -1,7 +1,5 @@
 """Versions that compare as versions and are texts: `torch.__version__ >= "2.0"`, `torch.__version__ >= (2, 0)`."""
 
-from __future__ import annotations
-
 import re
 
 __all__ = ["TorchVersion"]

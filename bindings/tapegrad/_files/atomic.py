@@ -1,7 +1,5 @@
 """Writing a file so that the old one is there, whole, until the new one is."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

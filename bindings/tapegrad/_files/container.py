@@ -8,8 +8,6 @@ A tensor that is only a part of its memory is cut to what it needs. Tensors that
 memory, of which each is a view, so that they share again when loaded.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

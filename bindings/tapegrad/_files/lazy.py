@@ -1,7 +1,5 @@
 """Files whose tensors are read one by one, on access."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """Where loaded storages go: map_location and the devices' tags."""
 
-from __future__ import annotations
-
 import os
 
 from .. import cuda

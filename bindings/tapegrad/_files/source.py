@@ -2,8 +2,6 @@
 are bytes, whatever a header claims.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import struct

@@ -1,7 +1,5 @@
 """Long work on bytes, in steps between which Ctrl-C takes effect."""
 
-from __future__ import annotations
-
 import os
 import threading
 import zlib

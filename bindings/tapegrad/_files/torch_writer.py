@@ -2,8 +2,6 @@
 here, without Python's pickle: it names only what makes tensors and plain data.
 """
 
-from __future__ import annotations
-
 import datetime
 import enum
 import io

@@ -5,8 +5,6 @@ Unlike Python's own unpickler it is bounded: memory grows with the bytes that ar
 keys of dictionaries have fast hashes.
 """
 
-from __future__ import annotations
-
 import codecs
 import pickle
 import struct

@@ -1,7 +1,5 @@
 """Rarely used names of the root module. The module is imported when one of them is first used."""
 
-from __future__ import annotations
-
 import enum
 import math
 

@@ -3,8 +3,6 @@
 Each is created on first use from the function for one tensor; the work is done tensor by tensor.
 """
 
-from __future__ import annotations
-
 from .. import _C
 
 _ops = _C._functions[""]

@@ -1,7 +1,5 @@
 """The old tensor classes: FloatTensor(2, 3), isinstance(x, LongTensor)."""
 
-from __future__ import annotations
-
 from .. import _C, _tensor
 from ..storage import TypedStorage
 

@@ -1,8 +1,6 @@
 """What a program may ask while it runs: whether it is recorded, compiled or exported. Programs written for PyTorch then leave out checks
 that read values."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

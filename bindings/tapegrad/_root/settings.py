@@ -1,7 +1,5 @@
 """Settings that PyTorch has and that tapegrad accepts: most of them are how it works anyway."""
 
-from __future__ import annotations
-
 from .. import _C
 from .._warn import warn
 from ..storage import TypedStorage, UntypedStorage

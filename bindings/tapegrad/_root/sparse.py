@@ -1,7 +1,5 @@
 """Sparse tensors, in coordinate and in compressed form: how they are made, and the methods of Tensor that read them."""
 
-from __future__ import annotations
-
 from .. import _C
 
 Tensor = _C.Tensor

@@ -1,7 +1,5 @@
 """finfo and iinfo: the limits of dtypes."""
 
-from __future__ import annotations
-
 from .. import _C
 
 __all__ = ["finfo", "iinfo"]

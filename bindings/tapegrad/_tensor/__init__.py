@@ -1,7 +1,5 @@
 """Methods of Tensor that are not hot: copies, pickling, printing, storages, types by name."""
 
-from __future__ import annotations
-
 import copy as _copy
 
 from .. import _C

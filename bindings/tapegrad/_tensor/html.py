@@ -1,7 +1,5 @@
 """What notebooks show for a tensor: what it is, and statistics of its numbers."""
 
-from __future__ import annotations
-
 import html
 
 _MOST = 1_000_000  # numbers that statistics look at

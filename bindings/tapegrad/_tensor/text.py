@@ -1,7 +1,5 @@
 """How tensors are printed: like PyTorch's, number for number."""
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """autocast and GradScaler of one type of device, as older scripts call them: cpu.amp.autocast, cuda.amp.GradScaler."""
 
-from __future__ import annotations
-
 from .. import amp
 from .._warn import warn
 

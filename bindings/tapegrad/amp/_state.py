@@ -1,7 +1,5 @@
 """What tapegrad.is_autocast_enabled and its relations read and set: the state of autocast in this thread."""
 
-from __future__ import annotations
-
 from .. import _C
 
 __all__ = ["autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype", "get_autocast_dtype",

@@ -1,7 +1,5 @@
 """GradScaler: multiplies the loss so that small gradients survive float16, and takes the factor out before the step."""
 
-from __future__ import annotations
-
 import enum
 import inspect
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The tape: backward, gradients, custom functions, grad modes, hooks, checks."""
 
-from __future__ import annotations
-
 import threading as _threading
 
 from .. import _C

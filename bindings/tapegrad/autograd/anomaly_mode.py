@@ -1,7 +1,5 @@
 """Anomaly mode: an error or a NaN in backward names the line of the forward call."""
 
-from __future__ import annotations
-
 from .._C import _autograd
 from .._warn import warn
 

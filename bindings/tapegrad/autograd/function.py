@@ -1,7 +1,5 @@
 """Custom functions: operators with a forward and a backward of their own."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import types

@@ -4,8 +4,6 @@ Inputs and outputs are a tensor or a tuple of tensors, results have the same for
 differentiated. `strict`: RuntimeError where an output does not depend on an input, in place of zeros.
 """
 
-from __future__ import annotations
-
 from .._C import Tensor
 from .grad_mode import enable_grad, is_grad_enabled, set_grad_enabled
 

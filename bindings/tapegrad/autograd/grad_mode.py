@@ -1,7 +1,5 @@
 """Scopes that turn recording on and off. Each is a context manager and a decorator, also of generators."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

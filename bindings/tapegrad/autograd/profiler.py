@@ -1,7 +1,5 @@
 """The older interface of the profiler: `with profile() as prof: ...`."""
 
-from __future__ import annotations
-
 from .._warn import warn
 from ..profiler._events import EventList, FunctionEvent, FunctionEventAvg
 from ..profiler.profiler import Recording, record_function

@@ -1,7 +1,5 @@
 """Variable, as scripts from before tensors had gradients call it."""
 
-from __future__ import annotations
-
 from .._C import Tensor, _autograd
 from .._warn import warn
 

@@ -1,7 +1,5 @@
 """Switches that can be set for a while."""
 
-from __future__ import annotations
-
 import contextlib
 
 

@@ -1,7 +1,5 @@
 """Switches of CUDA's libraries."""
 
-from __future__ import annotations
-
 import contextlib as _contextlib
 
 from .. import _C

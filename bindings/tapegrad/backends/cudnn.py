@@ -6,8 +6,6 @@ its heuristics; what is fastest may differ between runs, and algorithms that sum
 of mantissa); off until a program asks for it, unlike in PyTorch.
 """
 
-from __future__ import annotations
-
 import contextlib as _contextlib
 import sys as _sys
 import types as _types

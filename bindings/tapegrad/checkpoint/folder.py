@@ -1,7 +1,5 @@
 """Checkpoints of a run in a folder: periodic, the last ones and the best one, resumed after whatever happened."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

@@ -1,7 +1,5 @@
 """Optimizer state by the names of parameters: a state_dict numbers them by their order, which changes when a model does."""
 
-from __future__ import annotations
-
 
 def _numbered(optimizer) -> list:
     """The parameters in the order in which state_dict numbers them."""

@@ -1,7 +1,5 @@
 """One file with the state of everything."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -9,8 +9,6 @@ before the first `import torch`. What is imported under PyTorch's paths are tape
 docs/compat.md lists the public programs that were run this way and what is missing.
 """
 
-from __future__ import annotations
-
 import sys
 
 __all__ = ["install", "is_installed", "uninstall"]

@@ -1,7 +1,5 @@
 """Names that PyTorch has and tapegrad has no use for: importing and subclassing them works, using them says why not."""
 
-from __future__ import annotations
-
 __all__ = ["missing_class", "missing_function"]
 
 

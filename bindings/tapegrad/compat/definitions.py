@@ -1,7 +1,5 @@
 """Functions and classes of the modules in names.py that take more than a row."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib

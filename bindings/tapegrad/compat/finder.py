@@ -3,8 +3,6 @@
 The module objects are the same under both names, so that nothing is run twice and classes are one.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.machinery
 import importlib.metadata

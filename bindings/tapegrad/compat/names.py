@@ -4,8 +4,6 @@ importer.py makes the modules; kinds.py explains the rows. A row of a module tha
 `__getattr__`, see `more_names` in _lazy.py. What does real work is no row: it is a module of the library.
 """
 
-from __future__ import annotations
-
 import collections.abc
 import contextlib
 import math

@@ -1,7 +1,5 @@
 """Names of PyTorch's private native module that scripts call: switches of compilers, which change nothing here."""
 
-from __future__ import annotations
-
 import types
 import weakref
 

@@ -1,7 +1,5 @@
 """__cuda_array_interface__, version 3, both ways: arrays of CuPy, Numba and others over the same memory."""
 
-from __future__ import annotations
-
 from .. import _C
 
 _TYPES = {_C.float64: "<f8", _C.float32: "<f4", _C.float16: "<f2", _C.int64: "<i8", _C.int32: "<i4", _C.int16: "<i2", _C.int8: "|i1",

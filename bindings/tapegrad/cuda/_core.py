@@ -1,7 +1,5 @@
 """What the files here share: which device an argument means, and the library's reports."""
 
-from __future__ import annotations
-
 from .. import _C
 from .. import device as _Device
 

@@ -1,7 +1,5 @@
 """make_graphed_callables: forward and backward passes of modules and functions as graphs."""
 
-from __future__ import annotations
-
 from .. import autograd as _autograd
 from ..nn import Module as _Module
 from .graphs import CUDAGraph, graph, graph_pool_handle

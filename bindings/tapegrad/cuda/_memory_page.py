@@ -1,8 +1,6 @@
 """A page that shows a snapshot of GPU memory: the course of allocated and reserved bytes, segments and blocks at any moment of
 it, and who holds what by lines of the program. One file without anything from elsewhere."""
 
-from __future__ import annotations
-
 import json
 
 __all__ = ["page"]

@@ -1,7 +1,5 @@
 """The old classes of tensors and storages on a GPU: torch.cuda.FloatTensor and the like."""
 
-from __future__ import annotations
-
 from .. import empty
 from .._C import Tensor
 from .._root import legacy

@@ -1,7 +1,5 @@
 """Tensors spread over several GPUs: copied to all, cut into parts, added up, put together. Gradients pass through all of them."""
 
-from __future__ import annotations
-
 from ._core import device_index, why
 
 __all__ = ["broadcast", "broadcast_coalesced", "gather", "reduce_add", "reduce_add_coalesced", "scatter"]

@@ -4,8 +4,6 @@ Calls are queued on each GPU's current stream (or on `streams`). Communicators a
 processes are groups of tapegrad.distributed.
 """
 
-from __future__ import annotations
-
 import contextlib
 
 from .. import _C

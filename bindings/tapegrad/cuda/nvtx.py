@@ -1,7 +1,5 @@
 """Marks for NVIDIA's profilers. Without a GPU they mark nothing and cost nothing."""
 
-from __future__ import annotations
-
 import contextlib as _contextlib
 
 from .. import _C

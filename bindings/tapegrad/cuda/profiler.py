@@ -1,7 +1,5 @@
 """Start and stop of NVIDIA's profiler."""
 
-from __future__ import annotations
-
 import contextlib as _contextlib
 
 from .. import _C

@@ -1,8 +1,6 @@
 """Random numbers of the GPUs. Each has a default generator, which tapegrad.manual_seed seeds as it does the CPU's: element i of call k since
 a seed is the same number on the CPU and on every GPU. Without a GPU there is nothing to seed, and nothing to keep."""
 
-from __future__ import annotations
-
 from .. import _C
 from .. import device as _Device
 from ._core import device_index as _index

@@ -1,7 +1,5 @@
 """Downloads with checksums, from the first mirror that answers; a connection that breaks is taken up where it broke."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

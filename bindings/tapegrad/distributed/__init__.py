@@ -4,8 +4,6 @@ Tensors go through the memory that the processes of one machine share, or throug
 backend's name and needs neither; every collective then has the result that it has among one.
 """
 
-from __future__ import annotations
-
 from .._lazy import load as _load
 from .._lazy import more_names as _more_names
 from . import constants, device_mesh, distributed_c10d

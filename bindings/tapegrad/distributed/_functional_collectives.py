@@ -3,8 +3,6 @@
 PyTorch starts these and waits when a result is used; here a result is there when the call returns, and wait_tensor gives its argument.
 """
 
-from __future__ import annotations
-
 from .. import cat, empty
 from ..autograd import Function
 from . import distributed_c10d as c10d

@@ -5,8 +5,6 @@ travels by value (multiprocessing/_by_value.py). The ranks find each other throu
 when the cell is interrupted.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import time

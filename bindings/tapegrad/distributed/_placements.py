@@ -3,8 +3,6 @@
 Cutting a tensor by them needs several processes; making, comparing, printing and asking them does not.
 """
 
-from __future__ import annotations
-
 import operator
 
 __all__ = ["Partial", "Placement", "Replicate", "Shard", "_StridedShard"]

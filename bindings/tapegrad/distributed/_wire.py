@@ -4,8 +4,6 @@ Both sides prove that they know the secret of the job, which is in the store, an
 bytes; nothing is unpickled.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hmac
 import math

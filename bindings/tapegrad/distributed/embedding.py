@@ -1,7 +1,5 @@
 """Tables of embeddings that are larger than the memory of one process: each rank has some of the rows."""
 
-from __future__ import annotations
-
 from .. import arange, bincount, empty, empty_like, get_default_dtype, int64, no_grad, randn, unique
 from ..nn import functional as F
 from ..nn.module import Module

@@ -1,7 +1,5 @@
 """A line per rank that says how the job goes: `[rank 1] step 1200, 31.2 steps/s, loss 0.1234, waited 3 %, 412 MB, saved at step 1100`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

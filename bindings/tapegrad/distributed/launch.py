@@ -1,7 +1,5 @@
 """python -m tapegrad.distributed.launch: as tapegrad.distributed.run, and each rank also gets --local-rank=N, as old scripts want it."""
 
-from __future__ import annotations
-
 from .run import _command_line, get_args_parser, run
 
 __all__ = ["launch", "main", "parse_args"]

@@ -1,7 +1,5 @@
 """What libraries use of PyTorch's helpers for distributed modules: all ranks get one rank's parameters and buffers; inputs are cast."""
 
-from __future__ import annotations
-
 from .. import Tensor
 from ..utils._pytree import tree_map
 

@@ -3,8 +3,6 @@
 Those of one kind are in one folder; each has PyTorch's path, too: `tapegrad.distributions.normal` is `.continuous.normal`.
 """
 
-from __future__ import annotations
-
 import sys
 
 from . import _kl_pairs, constraints, continuous, discrete, interval, multivariate, transforms

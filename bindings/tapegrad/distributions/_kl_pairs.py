@@ -4,8 +4,6 @@ Of different classes most are -H(p) - E[log q(x)], for which the means of x, log
 `_mean_log` and `_laplace`. Between distributions of one class, formulas that do not cancel.
 """
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

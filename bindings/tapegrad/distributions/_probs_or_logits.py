@@ -1,7 +1,5 @@
 """Parameters of distributions of two outcomes or of several: probabilities or their logits."""
 
-from __future__ import annotations
-
 from .utils import lazy_property, logits_to_probs, probs_to_logits, same_as
 
 __all__ = ["BinaryParameters", "CategoricalParameters", "OfCategorical"]

@@ -4,8 +4,6 @@ A constraint is an object; `check(value)` gives a bool tensor, true where a valu
 `event_dim` dimensions, which form one value together. `constraint_registry` leads from a set to a map onto it.
 """
 
-from __future__ import annotations
-
 import tapegrad
 
 __all__ = ["Constraint", "MixtureSameFamilyConstraint", "boolean", "cat", "corr_cholesky", "dependent", "dependent_property", "greater_than",

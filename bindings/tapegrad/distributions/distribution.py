@@ -1,7 +1,5 @@
 """The base of all distributions."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .._warn import warn

@@ -1,7 +1,5 @@
 """Batch dimensions as parts of one value."""
 
-from __future__ import annotations
-
 from . import constraints
 from .distribution import Distribution
 from .utils import _sum_rightmost, same_as

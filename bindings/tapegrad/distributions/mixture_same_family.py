@@ -1,7 +1,5 @@
 """Mixtures of distributions of one family."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from . import constraints

@@ -1,7 +1,5 @@
 """Images of a distribution under transforms."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from . import constraints

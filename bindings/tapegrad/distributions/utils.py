@@ -1,7 +1,5 @@
 """Helpers of the distributions."""
 
-from __future__ import annotations
-
 from functools import update_wrapper
 from numbers import Number
 from operator import attrgetter

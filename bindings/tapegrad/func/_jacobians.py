@@ -1,7 +1,5 @@
 """Jacobians: a basis of the outputs' (jacrev) or inputs' (jacfwd) space, mapped over by vmap."""
 
-from __future__ import annotations
-
 import functools
 
 from .. import _C

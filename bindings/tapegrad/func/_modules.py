@@ -1,7 +1,5 @@
 """Modules as functions of their parameters, and many of one kind as one."""
 
-from __future__ import annotations
-
 __all__ = ["functional_call", "replace_all_batch_norm_modules_", "stack_module_state"]
 
 

@@ -1,7 +1,5 @@
 """vmap: a function of one sample becomes one of many. How operators take samples is in aten/batch; here are the levels."""
 
-from __future__ import annotations
-
 import functools
 
 from .. import _C

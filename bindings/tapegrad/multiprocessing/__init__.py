@@ -8,8 +8,6 @@ values. A sender has to live until its tensors have been received; after that th
 as long as any process holds them.
 """
 
-from __future__ import annotations
-
 import multiprocessing as _mp
 from multiprocessing import *  # noqa: F403
 from multiprocessing import (

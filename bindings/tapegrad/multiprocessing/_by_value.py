@@ -5,8 +5,6 @@ cannot be imported, so what it defines travels as code: functions with the globa
 Objects from modules are pickled by name as usual. Only for one's own processes: unpickling runs the code.
 """
 
-from __future__ import annotations
-
 import io
 import marshal
 import sys

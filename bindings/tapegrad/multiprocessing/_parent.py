@@ -1,7 +1,5 @@
 """Children that end when their parent does, however it ends."""
 
-from __future__ import annotations
-
 from .. import _C
 
 

@@ -1,7 +1,5 @@
 """Contexts: multiprocessing's, with our queues, pipes and processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import multiprocessing.context as _context
 import multiprocessing.pool

@@ -1,7 +1,5 @@
 """Queues and pipes that know which of the handles they carried are still on their way."""
 
-from __future__ import annotations
-
 import multiprocessing.connection
 import multiprocessing.queues
 import os

@@ -4,8 +4,6 @@ Importing this module registers them with multiprocessing's ForkingPickler, whic
 Plain pickle.dumps still writes values.
 """
 
-from __future__ import annotations
-
 import copyreg
 import io
 import pickle

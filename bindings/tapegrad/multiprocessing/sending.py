@@ -1,7 +1,5 @@
 """What cannot be sent to a process that starts afresh, by name."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 from multiprocessing.reduction import ForkingPickler

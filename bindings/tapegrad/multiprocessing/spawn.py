@@ -1,7 +1,5 @@
 """`spawn` and `start_processes`: n processes that run one function, and the first failure ends them all."""
 
-from __future__ import annotations
-
 import multiprocessing.connection
 import signal
 import time

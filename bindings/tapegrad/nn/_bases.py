@@ -1,7 +1,5 @@
 """Base classes and helpers of the generated layers: what several rows of nn/modules.toml share."""
 
-from __future__ import annotations
-
 import math
 
 from .. import empty, int64, no_grad, ones, tensor, zeros

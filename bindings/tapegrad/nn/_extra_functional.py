@@ -1,7 +1,5 @@
 """Functions of nn.functional that take more than tensors and numbers, and are therefore no rows of the operator table."""
 
-from __future__ import annotations
-
 import math
 
 from .. import _C, Tensor, clamp_min, minimum, pairwise_distance

@@ -1,7 +1,5 @@
 """multi_head_attention_forward: attention of several heads with its projections (Vaswani et al., 2017)."""
 
-from __future__ import annotations
-
 import math
 
 from .. import _C, Tensor, baddbmm, bmm, cat, zeros, zeros_like

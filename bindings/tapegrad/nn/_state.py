@@ -1,7 +1,5 @@
 """state_dict and load_state_dict: the half of Module that reads and writes its state."""
 
-from __future__ import annotations
-
 import itertools
 import weakref
 from collections import OrderedDict, namedtuple

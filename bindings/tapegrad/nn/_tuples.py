@@ -1,7 +1,5 @@
 """Helpers of layers' constructors, which PyTorch keeps in nn/modules/utils.py: numbers to tuples, names of states."""
 
-from __future__ import annotations
-
 import collections.abc
 from itertools import repeat
 

@@ -1,7 +1,5 @@
 """Modules that hold modules or parameters: Sequential, ModuleList, ModuleDict, ParameterList, ParameterDict."""
 
-from __future__ import annotations
-
 import operator
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Functions of layers and losses: rows of the operator table, and names that PyTorch keeps here, too."""
 
-from __future__ import annotations
-
 import functools as _functools
 
 from .._C import _functions

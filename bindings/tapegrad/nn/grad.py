@@ -1,7 +1,5 @@
 """The gradients of convolutions as functions of their own."""
 
-from __future__ import annotations
-
 from .. import autograd, enable_grad, is_grad_enabled, zeros
 from . import functional as F  # noqa: N812
 

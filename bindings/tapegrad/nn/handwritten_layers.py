@@ -1,7 +1,5 @@
 """Layers by hand: those whose arguments or results a row of nn/modules.toml cannot say."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import namedtuple

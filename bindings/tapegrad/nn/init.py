@@ -1,7 +1,5 @@
 """Initialisation of weights, as torch.nn.init: every function writes into its tensor and returns it."""
 
-from __future__ import annotations
-
 import math
 
 from .. import _C, empty, no_grad, zeros

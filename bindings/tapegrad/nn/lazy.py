@@ -1,8 +1,6 @@
 """Layers that learn the number of their inputs from the first batch."""
 
 # ruff: noqa: F822  most of __all__ is made in the loop at the end
-from __future__ import annotations
-
 from .. import int64, no_grad, tensor
 from . import _layers
 from .module import Module

@@ -3,8 +3,6 @@
 Each path is a module object made here and entered into sys.modules, so that imports of it work.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 

@@ -1,7 +1,5 @@
 """Parameter and Buffer: tensors that a Module registers when they are assigned to one of its attributes."""
 
-from __future__ import annotations
-
 from .. import _C, Tensor, empty
 
 Parameter = _C.Parameter  # the type is native, so that operators recognise it at once; its cold methods are these

@@ -1,7 +1,5 @@
 """Recurrent networks: RNN, LSTM, GRU. A layer in one direction is one native kernel over all of its steps, or cuDNN does the whole network."""
 
-from __future__ import annotations
-
 import math
 import numbers
 

@@ -1,7 +1,5 @@
 """Losses over very many classes that look at a sample of them: sampled softmax and noise-contrastive estimation, as in TensorFlow."""
 
-from __future__ import annotations
-
 import math
 
 from .. import cat, int64, rand, randperm, tensor

@@ -4,8 +4,6 @@ Each rank sends one vector per pass: in forward its count, mean and sum of squar
 Chan, Golub and LeVeque (1979) do, in the order of ranks and in float64, so that all ranks get the same bits; in backward two sums per channel.
 """
 
-from __future__ import annotations
-
 from .. import autograd, cat, float32, float64, no_grad, zeros
 from ._layers import BatchNorm1d
 

@@ -1,7 +1,5 @@
 """Attention with its projections, and the transformer made of it (Vaswani et al., 2017)."""
 
-from __future__ import annotations
-
 import copy
 
 from .. import empty, full

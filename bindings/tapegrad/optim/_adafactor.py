@@ -1,7 +1,5 @@
 """Adafactor."""
 
-from __future__ import annotations
-
 import math
 
 from .. import Tensor, finfo, norm, zeros_like

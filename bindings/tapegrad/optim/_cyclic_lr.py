@@ -1,7 +1,5 @@
 """CyclicLR, which `lr_scheduler` offers."""
 
-from __future__ import annotations
-
 import math
 
 from .lr_scheduler import LRScheduler, _attributes, _check_optimizer, _per_group, _set, _WithMomentum, _without

@@ -1,7 +1,5 @@
 """Muon."""
 
-from __future__ import annotations
-
 import math
 
 from .. import Tensor, addmm, bfloat16, zeros_like

@@ -1,7 +1,5 @@
 """An optimizer that works on other parameters and state for a while."""
 
-from __future__ import annotations
-
 import contextlib
 from collections import defaultdict
 

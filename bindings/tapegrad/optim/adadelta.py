@@ -1,7 +1,5 @@
 """Adadelta."""
 
-from __future__ import annotations
-
 from .optimizer import RuleOptimizer
 
 __all__ = ["Adadelta"]

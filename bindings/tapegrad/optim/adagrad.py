@@ -1,7 +1,5 @@
 """Adagrad."""
 
-from __future__ import annotations
-
 from .. import _C, full_like, no_grad
 from .optimizer import RuleOptimizer, _counts_on_device, _scalar
 

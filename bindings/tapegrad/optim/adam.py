@@ -1,7 +1,5 @@
 """Adam and AdamW."""
 
-from __future__ import annotations
-
 from .. import Tensor
 from .optimizer import RuleOptimizer
 

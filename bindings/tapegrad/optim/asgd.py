@@ -1,7 +1,5 @@
 """Averaged stochastic gradient descent."""
 
-from __future__ import annotations
-
 from .optimizer import RuleOptimizer
 
 __all__ = ["ASGD"]

@@ -1,7 +1,5 @@
 """L-BFGS."""
 
-from __future__ import annotations
-
 from .. import Tensor, cat, contiguous_format, enable_grad, no_grad, view_as_real
 from .optimizer import Optimizer, _check_lr
 

@@ -1,7 +1,5 @@
 """Schedules of the learning rate. `step()` after each epoch (or batch) sets `lr` in the optimizer's groups."""
 
-from __future__ import annotations
-
 import math
 import types
 import weakref

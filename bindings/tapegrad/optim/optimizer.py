@@ -1,7 +1,5 @@
 """Optimizer: parameter groups, state, hooks. What a step computes is in the subclasses."""
 
-from __future__ import annotations
-
 import functools
 import typing
 from collections import OrderedDict, defaultdict

@@ -1,7 +1,5 @@
 """RAdam."""
 
-from __future__ import annotations
-
 from .optimizer import RuleOptimizer
 
 __all__ = ["RAdam"]

@@ -1,7 +1,5 @@
 """Rprop."""
 
-from __future__ import annotations
-
 from .optimizer import RuleOptimizer
 
 __all__ = ["Rprop"]

@@ -1,7 +1,5 @@
 """Stochastic gradient descent."""
 
-from __future__ import annotations
-
 from .optimizer import RuleOptimizer
 
 __all__ = ["SGD"]

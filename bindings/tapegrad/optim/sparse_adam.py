@@ -1,7 +1,5 @@
 """Adam for sparse gradients."""
 
-from __future__ import annotations
-
 import math
 
 from .. import _C, Tensor, zeros_like

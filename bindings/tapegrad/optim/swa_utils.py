@@ -1,7 +1,5 @@
 """Averages of weights: equally weighted (Izmailov et al., 2018) or exponential."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from copy import deepcopy

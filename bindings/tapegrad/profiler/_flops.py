@@ -1,7 +1,5 @@
 """Multiplications and additions of operators, by the shapes of their arguments."""
 
-from __future__ import annotations
-
 from math import prod
 
 __all__ = ["flops_of", "formulas"]

@@ -1,7 +1,5 @@
 """Tables of events."""
 
-from __future__ import annotations
-
 from ._events import format_time
 
 _UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0}

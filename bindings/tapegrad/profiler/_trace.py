@@ -1,7 +1,5 @@
 """Traces in the format of chrome://tracing: complete events per thread, arrows from forward calls to their backward."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """assert_close: nested values compared tensor by tensor, with PyTorch's tolerances and texts."""
 
-from __future__ import annotations
-
 import cmath
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Lists of tensors by device and dtype, as optimizers of other libraries sort them before they call `_foreach_` functions."""
 
-from __future__ import annotations
-
 from .. import _C
 
 _DEVICES = ("cuda", "xpu", "mtia", "privateuseone")

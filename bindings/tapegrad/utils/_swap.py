@@ -1,7 +1,5 @@
 """Two tensors change places."""
 
-from __future__ import annotations
-
 import weakref
 
 from .. import _C

@@ -1,8 +1,6 @@
 """Whether use_deterministic_algorithms also fills memory without values (`empty`, `resize_`): with NaN, the largest integer
 or True, so that what reads it by mistake gives the same each time, and shows it."""
 
-from __future__ import annotations
-
 import sys
 import types
 

@@ -3,8 +3,6 @@
 A multiplication with its addition counts as two. Counted are operators as the profiler records them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from .. import _C

@@ -3,8 +3,6 @@
 Pillow is needed where images are made, read or written; tensors go without it.
 """
 
-from __future__ import annotations
-
 import importlib as _importlib
 
 _LAZY = frozenset(("datasets", "io", "models", "ops", "transforms", "tv_tensors", "utils"))

@@ -1,7 +1,5 @@
 """Pillow is optional: it is imported when an image is first made, read or written."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 

@@ -1,7 +1,5 @@
 """Image files as tensors (C, H, W) of uint8, through Pillow."""
 
-from __future__ import annotations
-
 import enum
 import io as _io
 import os

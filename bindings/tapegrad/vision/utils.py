@@ -1,7 +1,5 @@
 """Pictures out of tensors: grids, files, boxes, masks and points drawn on them."""
 
-from __future__ import annotations
-
 import math
 
 from .. import Tensor, cat, is_tensor, no_grad, ones_like, stack, tensor, uint8

@@ -1,7 +1,5 @@
 """DistributedDataParallel for a module that stays what it is."""
 
-from __future__ import annotations
-
 import functools
 
 from ... import device as _device

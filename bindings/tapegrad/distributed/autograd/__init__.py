@@ -6,8 +6,6 @@
         distributed.autograd.get_gradients(context_id)
 """
 
-from __future__ import annotations
-
 from . import _contexts
 from ._contexts import Context as DistAutogradContext
 

@@ -7,8 +7,6 @@
 checkpoint.Checkpoints does it every so many steps, keeps the last ones and goes on from the newest that is whole.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 from concurrent.futures import Future

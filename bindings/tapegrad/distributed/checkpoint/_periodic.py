@@ -4,8 +4,6 @@
         own-0003.tape   what rank 3 has for itself: its generators, its loader, the values of its step
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What carries collectives here, and what the environment says of this process."""
 
-from __future__ import annotations
-
 import os
 
 from ... import _C

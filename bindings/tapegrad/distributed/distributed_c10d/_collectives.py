@@ -4,8 +4,6 @@ All ranks of the group call the same function in the same order; what they ask f
 result is a Work, else None.
 """
 
-from __future__ import annotations
-
 import contextlib
 from datetime import timedelta
 

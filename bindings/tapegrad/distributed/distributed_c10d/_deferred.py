@@ -5,8 +5,6 @@ itself, and on any other one the ranks' calls would come in different orders. Wh
 works give futures of this kind; it waits for them in the order of the buckets, which is the same on all ranks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

@@ -3,8 +3,6 @@
 Also where the program is, for ranks that wait for this one. Installed once, with the first group of the process.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import sys

@@ -1,7 +1,5 @@
 """Making groups: the engine or the Python backend of a name, and groups of some of the world's ranks."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from datetime import timedelta

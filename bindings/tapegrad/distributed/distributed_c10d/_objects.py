@@ -4,8 +4,6 @@ What the format does not know is pickled only where `allow_pickle(True)` or TAPE
 runs what the sender wrote. A rank whose object cannot be sent tells the others, so that all raise.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import os

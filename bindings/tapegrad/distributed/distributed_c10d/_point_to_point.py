@@ -4,8 +4,6 @@ Messages of one sender, receiver and tag arrive in the order in which they were 
 sends first.
 """
 
-from __future__ import annotations
-
 from ._collectives import _check_single_tensor
 from ._world import _canonicalize_group_rank, _group_or_default_group, _member, get_global_rank
 

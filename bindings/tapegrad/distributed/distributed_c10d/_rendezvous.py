@@ -5,8 +5,6 @@ tcp://host:port?rank=0&world_size=4           rank 0 serves a store at host:port
 file:///path?rank=0&world_size=4              a store in a file, which must not be there from another run
 """
 
-from __future__ import annotations
-
 import os
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlparse

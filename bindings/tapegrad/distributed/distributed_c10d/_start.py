@@ -1,7 +1,5 @@
 """The beginning and the end of the world of all processes."""
 
-from __future__ import annotations
-
 import io
 import sys
 

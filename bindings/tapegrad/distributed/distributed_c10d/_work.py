@@ -1,7 +1,5 @@
 """Calls of collectives: done, under way or failed. Any thread; Ctrl-C ends a wait and not the call."""
 
-from __future__ import annotations
-
 import math
 from datetime import timedelta
 

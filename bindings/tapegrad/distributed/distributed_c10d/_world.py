@@ -3,8 +3,6 @@
 One record (`_world`) for the process, with PyTorch's names for its fields. Groups are made and destroyed by one thread at a time.
 """
 
-from __future__ import annotations
-
 from ..._warn import warn
 from ._process_group import ProcessGroup
 from ._stores import Store

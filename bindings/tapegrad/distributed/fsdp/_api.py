@@ -1,7 +1,5 @@
 """What a program says about sharding: policies and configurations, by PyTorch's names."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """FullyShardedDataParallel: fully_shard as a wrapper around a module, with its states."""
 
-from __future__ import annotations
-
 import contextlib
 
 from ... import no_grad

@@ -1,7 +1,5 @@
 """ShardedGradScaler: loss scaling where each rank sees its pieces of the gradients only."""
 
-from __future__ import annotations
-
 from ...amp import GradScaler
 from .. import distributed_c10d as dist
 

@@ -1,7 +1,5 @@
 """Which modules of a model become units of their own."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 

@@ -4,8 +4,6 @@ The launcher serves the store by which ranks find each other, so that its port i
 job's token are let in. When the launcher ends, however it ends, its ranks end.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

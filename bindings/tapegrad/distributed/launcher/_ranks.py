@@ -1,7 +1,5 @@
 """One rank of a launcher: a command or a function in a process of its own, with its output where it was asked for."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Collectives that gradients pass through. Each is called by all ranks, forward and backward, in the same order."""
 
-from __future__ import annotations
-
 from ... import empty, empty_like, zeros_like
 from ...autograd import Function
 from .. import distributed_c10d as c10d

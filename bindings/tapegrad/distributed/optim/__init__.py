@@ -1,7 +1,5 @@
 """Optimizers that several processes share."""
 
-from __future__ import annotations
-
 from ..._lazy import load as _load
 from .post_localSGD_optimizer import PostLocalSGDOptimizer
 from .zero import ZeroRedundancyOptimizer

@@ -1,7 +1,5 @@
 """An optimizer of parameters that lie on several workers of remote calls."""
 
-from __future__ import annotations
-
 import threading
 
 from .. import autograd, rpc

@@ -1,7 +1,5 @@
 """An optimizer after whose steps the ranks' models become their mean, now and then."""
 
-from __future__ import annotations
-
 from ..._warn import warn
 from ...optim import Optimizer
 

@@ -1,8 +1,6 @@
 """ZeroRedundancyOptimizer: each rank keeps the state of its share of the parameters and updates only these (ZeRO, stage 1;
 Rajbhandari et al. 2020, arXiv:1910.02054)."""
 
-from __future__ import annotations
-
 from collections import deque
 
 from ... import Tensor, no_grad

@@ -6,8 +6,6 @@ Shards may save at different moments, and the death of a worker in the midst of 
 several, never removes the newest that all have, and when the job starts again they agree on that one through the store.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """A message: the length of its head (4 bytes), the head in JSON, and the bytes of its tensors one behind the other."""
 
-from __future__ import annotations
-
 import json
 import struct
 

@@ -1,7 +1,5 @@
 """One shard: holds parameters, takes gradients, applies the optimizer. A thread per connection; the state is under one lock."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import threading

@@ -3,8 +3,6 @@
 A program makes its stages itself (PipelineStage). Cutting a model by tracing it is not there.
 """
 
-from __future__ import annotations
-
 import enum
 
 from ..._lazy import more_names as _more_names

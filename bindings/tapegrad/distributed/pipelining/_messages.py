@@ -4,8 +4,6 @@ A message is a head of a fixed size, a text in JSON that says which step, direct
 then the tensors. So shapes may differ from one micro-batch to the next, and what is left of a step that failed is known and passed over.
 """
 
-from __future__ import annotations
-
 import json
 
 from ... import _C, empty, frombuffer, uint8

@@ -1,7 +1,5 @@
 """Batches cut into micro-batches, and results put together."""
 
-from __future__ import annotations
-
 from ... import Tensor, cat
 from ...utils import _pytree
 

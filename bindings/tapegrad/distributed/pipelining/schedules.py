@@ -4,8 +4,6 @@ GPipe (Huang et al. 2019, arXiv:1811.06965): all forward, then all backward. 1F1
 micro-batches have come through, one backward after each forward, so that a stage keeps no more micro-batches than there are stages.
 """
 
-from __future__ import annotations
-
 from ... import is_grad_enabled
 from .microbatch import merge_chunks, split, split_args_kwargs_into_chunks
 

@@ -1,7 +1,5 @@
 """PipelineStage: a part of a model that one rank runs, between those before and after it."""
 
-from __future__ import annotations
-
 import contextlib
 
 from ... import Tensor, enable_grad, no_grad

@@ -5,8 +5,6 @@ unless `distributed.allow_pickle` says so. A worker runs whatever function anoth
 the secret in the job's store, are connected. What is sent is not encrypted.
 """
 
-from __future__ import annotations
-
 from . import api, constants, functions, options  # noqa: F401
 from ._agent import WorkerInfo
 from .api import (

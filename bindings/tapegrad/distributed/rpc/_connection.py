@@ -5,8 +5,6 @@ which are read to where the tensors are. Whoever sends blocks until the system h
 two workers that send to each other at once do not wait for each other.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

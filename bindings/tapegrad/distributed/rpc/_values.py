@@ -4,8 +4,6 @@ Nothing is unpickled unless `distributed.allow_pickle` says so. A name is looked
 run what the caller names, so workers have to trust each other.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import enum

@@ -1,7 +1,5 @@
 """Options of init_rpc."""
 
-from __future__ import annotations
-
 import enum
 
 from ... import device as _device

@@ -1,7 +1,5 @@
 """Tensors and modules laid over a mesh, and new tensors that lie over one."""
 
-from __future__ import annotations
-
 import inspect
 
 from ... import empty as _empty

@@ -1,8 +1,6 @@
 """What an operator does with DTensors: its rule (`_table.py`), or the general way, which is right for every operator whose result follows
 from its arguments: all arguments are gathered, each rank does the whole work, the result is whole on each rank."""
 
-from __future__ import annotations
-
 from ... import Tensor, default_generator, is_grad_enabled, no_grad
 from ...utils import _pytree
 from .. import distributed_c10d as c10d

@@ -9,8 +9,6 @@ The gradient of a part lies as a rule fixed by how the part lies, so that no ran
 Each step here keeps it: cutting a whole tensor up gives, backwards, a gathering; a sum over ranks gives back what it gets.
 """
 
-from __future__ import annotations
-
 from ... import cat, no_grad, ones_like, zeros_like
 from ...autograd import Function
 from .. import distributed_c10d as c10d

@@ -1,7 +1,5 @@
 """Norms of tensors whose parts lie with several ranks: each part counts once, however many ranks have it."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,7 +1,5 @@
 """Operators element by element, and reductions."""
 
-from __future__ import annotations
-
 from ... import Tensor, broadcast_shapes
 from .._placements import CUTS, Partial, Replicate
 from ._dtensor import DTensor, raw, wrap

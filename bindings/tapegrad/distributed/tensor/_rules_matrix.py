@@ -1,7 +1,5 @@
 """Products of matrices, and rows of tables."""
 
-from __future__ import annotations
-
 from ...nn import functional as F
 from .._placements import Partial, Replicate, Shard
 from ._dtensor import DTensor, wrap

@@ -1,7 +1,5 @@
 """Layers, losses, lists of tensors as optimizers use them, and the tape."""
 
-from __future__ import annotations
-
 from ... import _C, Tensor, ones
 from ...nn import functional as F
 from .._placements import Partial, Replicate, Shard

@@ -1,7 +1,5 @@
 """Operators that give the same elements another shape or order, and parts of them."""
 
-from __future__ import annotations
-
 import math
 
 from .._placements import Partial, Replicate, Shard

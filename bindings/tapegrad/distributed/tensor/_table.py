@@ -1,8 +1,6 @@
 """The table of operators that know how parts are worked on, and what its rules share. A rule is called with the operator, its name, its
 arguments (each tensor among them a DTensor of one mesh) and keywords; NotImplemented sends the call to the general way (`_dispatch.py`)."""
 
-from __future__ import annotations
-
 from ... import Tensor
 from ...utils import _pytree
 from .._placements import CUTS, Partial, Replicate

@@ -1,7 +1,5 @@
 """What PyTorch calls experimental about DTensors."""
 
-from __future__ import annotations
-
 import functools
 
 from ..._lazy import more_names as _more_names

@@ -1,7 +1,5 @@
 """Coin tosses."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

@@ -1,7 +1,5 @@
 """The binomial distribution."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

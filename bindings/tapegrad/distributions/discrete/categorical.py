@@ -1,7 +1,5 @@
 """One of several categories."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

@@ -1,7 +1,5 @@
 """One of several categories, as a vector with a single 1."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

@@ -1,7 +1,5 @@
 """Kumaraswamy's distribution."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

@@ -1,7 +1,5 @@
 """What distributions that have a covariance matrix have in common."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from ..utils import lazy_property

@@ -1,7 +1,5 @@
 """The Wishart distribution of matrices."""
 
-from __future__ import annotations
-
 import math
 from numbers import Number
 

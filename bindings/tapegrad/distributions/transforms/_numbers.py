@@ -1,7 +1,5 @@
 """Transforms of single numbers."""
 
-from __future__ import annotations
-
 import math
 from numbers import Number
 

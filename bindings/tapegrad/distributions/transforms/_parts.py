@@ -1,7 +1,5 @@
 """Transforms of parts of a tensor."""
 
-from __future__ import annotations
-
 import tapegrad
 
 from .. import constraints

@@ -1,7 +1,5 @@
 """Transforms of vectors and matrices."""
 
-from __future__ import annotations
-
 import math
 
 import tapegrad

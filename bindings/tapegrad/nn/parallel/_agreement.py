@@ -3,8 +3,6 @@
 All functions are collectives: every rank of the group calls them at the same place.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 import zlib

@@ -5,8 +5,6 @@ DistributedDataParallel that runs in the midst of a backward.
 ranks give their buckets to the group in the same order, whatever the order in which their gradients come.
 """
 
-from __future__ import annotations
-
 import time
 import weakref
 

@@ -1,8 +1,6 @@
 """DataParallel: one process with several devices, each with its part of every batch. DistributedDataParallel is quicker: here the model is
 copied to all devices in every forward pass."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 

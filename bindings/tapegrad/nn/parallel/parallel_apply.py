@@ -1,7 +1,5 @@
 """Several modules called with an input each."""
 
-from __future__ import annotations
-
 __all__ = ["parallel_apply"]
 
 

@@ -1,7 +1,5 @@
 """A module on several devices."""
 
-from __future__ import annotations
-
 import importlib
 
 from ..module import Module

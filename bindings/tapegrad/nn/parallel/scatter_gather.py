@@ -1,7 +1,5 @@
 """Nested values cut into parts for several devices, and put together again."""
 
-from __future__ import annotations
-
 import importlib
 
 __all__ = ["gather", "scatter", "scatter_kwargs"]

@@ -1,7 +1,5 @@
 """Parameters as one flat vector, and back."""
 
-from __future__ import annotations
-
 from ... import Tensor, cat
 
 __all__ = ["parameters_to_vector", "vector_to_parameters"]

@@ -1,7 +1,5 @@
 """Batch normalisation in evaluation, folded into the layer before it."""
 
-from __future__ import annotations
-
 import copy
 
 from ... import ones_like, rsqrt, zeros_like

@@ -1,7 +1,5 @@
 """Weights of convolutions in another memory format."""
 
-from __future__ import annotations
-
 __all__ = ["convert_conv2d_weight_memory_format", "convert_conv3d_weight_memory_format"]
 
 

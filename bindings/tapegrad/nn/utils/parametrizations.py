@@ -1,7 +1,5 @@
 """Parametrisations that many networks use: weight and spectral normalisation, orthogonal matrices."""
 
-from __future__ import annotations
-
 from ... import Tensor, allclose, cat, eye, finfo, linalg, mv, no_grad, randn, vdot, zeros_like
 from .. import functional as F
 from ..module import Module

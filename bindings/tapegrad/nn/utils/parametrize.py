@@ -4,8 +4,6 @@ A module with one gets a class of its own, on which the tensor's name is a prope
 holds, by name, the modules to be applied and the originals.
 """
 
-from __future__ import annotations
-
 import contextlib
 from copy import deepcopy
 

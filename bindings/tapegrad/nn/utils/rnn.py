@@ -1,7 +1,5 @@
 """Sequences of different lengths: padded, and packed step by step as recurrent networks take them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from ... import Tensor, arange, as_tensor, empty_like, full, int64, nonzero, sort

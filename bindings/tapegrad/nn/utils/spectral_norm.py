@@ -1,7 +1,5 @@
 """Spectral normalisation by a hook before forward (Miyato et al., 2018). parametrizations.spectral_norm is the better form."""
 
-from __future__ import annotations
-
 from ... import dot, mv, no_grad
 from .. import functional as F
 from ..parameter import Parameter, is_lazy

@@ -1,7 +1,5 @@
 """Calls of a module with other parameters than its own."""
 
-from __future__ import annotations
-
 import contextlib
 
 __all__ = ["functional_call"]

@@ -1,7 +1,5 @@
 """Weight normalisation by a hook before forward (Salimans and Kingma, 2016). parametrizations.weight_norm is the better form."""
 
-from __future__ import annotations
-
 from ... import no_grad
 from ..._warn import warn
 from ..parameter import Parameter, is_lazy

@@ -5,8 +5,6 @@ PyTorch's databases (`common_nn`, `common_modules`, `common_optimizers`, `hypoth
 Its database of operators needs PyTorch's references and dispatcher, and stays empty: see common_methods_invocations.
 """
 
-from __future__ import annotations
-
 import importlib.machinery
 import os
 import sys

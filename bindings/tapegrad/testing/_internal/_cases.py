@@ -1,7 +1,5 @@
 """TestCase: unittest's, with comparisons of tensors, warnings that are given once, and errors of operators that are not deterministic."""
 
-from __future__ import annotations
-
 import contextlib
 import enum
 import re

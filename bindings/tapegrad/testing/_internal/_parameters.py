@@ -4,8 +4,6 @@ A decorated test carries `parametrize_fn(test, generic_cls, device_cls)`, which 
 arguments to decorators) per test: PyTorch's protocol, which its databases of modules and optimizers implement, too.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 

@@ -1,7 +1,5 @@
 """Where tests run, and decorators that skip them: constants of common_utils, and its `skipIf...` and `xfailIf...`."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib.util

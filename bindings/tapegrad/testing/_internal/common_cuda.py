@@ -1,7 +1,5 @@
 """What tests ask of GPUs, and switches of their precision."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

@@ -3,8 +3,6 @@
 A class TestFoo becomes TestFooCPU and, where there are GPUs, TestFooCUDA; its test_bar(self, device, dtype) becomes test_bar_cpu_float32.
 """
 
-from __future__ import annotations
-
 import copy
 import enum
 import functools

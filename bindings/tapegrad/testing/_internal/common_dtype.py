@@ -1,7 +1,5 @@
 """Groups of dtypes, by the names that PyTorch's tests have for them: `floating_types()`, `all_types_and(torch.half)` ..."""
 
-from __future__ import annotations
-
 import sys
 
 _tg = sys.modules[__package__.partition(".")[0]]

@@ -5,8 +5,6 @@ dispatcher, so that it cannot be loaded here; `make conformance` runs its sample
 and `ops` of an empty list is a test that is skipped.
 """
 
-from __future__ import annotations
-
 import sys
 
 from ._switches import _never  # noqa: F401

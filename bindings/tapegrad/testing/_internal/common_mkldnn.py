@@ -1,7 +1,5 @@
 """Lower precision of float32 on CPUs, which products here never use: tests run once."""
 
-from __future__ import annotations
-
 import contextlib
 
 

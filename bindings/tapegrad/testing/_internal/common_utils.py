@@ -1,7 +1,5 @@
 """What tests import of PyTorch's common_utils: the test case, parameters, switches, and helpers."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import inspect

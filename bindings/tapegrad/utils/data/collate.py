@@ -1,7 +1,5 @@
 """Making a batch of samples."""
 
-from __future__ import annotations
-
 import collections.abc
 import copy
 import functools

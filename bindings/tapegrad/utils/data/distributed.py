@@ -1,7 +1,5 @@
 """The part of a dataset that one of several processes works on."""
 
-from __future__ import annotations
-
 import math
 
 from ... import Generator, randperm

@@ -5,8 +5,6 @@ its reference count: a list of a million file names is copied page by page into 
 objects.
 """
 
-from __future__ import annotations
-
 import collections.abc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A model's graph of operators for TensorBoard: the tape of one call, each operator in the scope of its module."""
 
-from __future__ import annotations
-
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef

@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): 32 x 32 colour images."""
 
-from __future__ import annotations
-
 import io
 import pickle
 

@@ -1,7 +1,5 @@
 """Random images, to try a program without files."""
 
-from __future__ import annotations
-
 from ... import Generator, randint, randn
 from ..transforms import functional as F
 from .vision import VisionDataset

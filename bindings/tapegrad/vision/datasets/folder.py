@@ -1,7 +1,5 @@
 """Data sets in folders: one folder for each class."""
 
-from __future__ import annotations
-
 import os
 
 from .._pillow import pillow

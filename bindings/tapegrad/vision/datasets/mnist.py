@@ -1,7 +1,5 @@
 """MNIST and the sets in its files, as Pillow's images; the files and checksums are those of tapegrad.datasets."""
 
-from __future__ import annotations
-
 import os
 import string
 

@@ -1,7 +1,5 @@
 """SVHN (Netzer et al., 2011) and STL-10 (Coates et al., 2011)."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

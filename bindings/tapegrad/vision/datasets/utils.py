@@ -1,7 +1,5 @@
 """Checksums, downloads and archives."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 import zipfile

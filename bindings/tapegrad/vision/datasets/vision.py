@@ -1,7 +1,5 @@
 """What the data sets of pictures share."""
 
-from __future__ import annotations
-
 import os
 
 from ...datasets.mnist import WithTransforms

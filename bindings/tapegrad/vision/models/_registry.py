@@ -1,7 +1,5 @@
 """Networks by name, and what their functions do with arguments for trained weights."""
 
-from __future__ import annotations
-
 import fnmatch
 import functools
 import re

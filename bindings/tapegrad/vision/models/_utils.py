@@ -1,7 +1,5 @@
 """Parts of networks as networks of their own."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 from ... import nn

@@ -1,7 +1,5 @@
 """DenseNet (Huang et al., 2016)."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 from ... import cat, flatten, nn

@@ -1,7 +1,5 @@
 """SqueezeNet (Iandola et al., 2016)."""
 
-from __future__ import annotations
-
 from ... import cat, flatten, nn
 from ._registry import variant
 

@@ -1,7 +1,5 @@
 """Vision transformers (Dosovitskiy et al., 2020)."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from functools import partial

@@ -1,7 +1,5 @@
 """Boxes: (N, 4) tensors of (x1, y1, x2, y2) with x1 <= x2 and y1 <= y2, unless said otherwise."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

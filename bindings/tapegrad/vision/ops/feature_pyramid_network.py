@@ -1,7 +1,5 @@
 """Feature pyramids."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 from ...nn import Conv2d, Module, ModuleList, init

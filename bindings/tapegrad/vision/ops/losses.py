@@ -1,7 +1,5 @@
 """Losses of detection."""
 
-from __future__ import annotations
-
 import math
 
 from ... import maximum, minimum, no_grad

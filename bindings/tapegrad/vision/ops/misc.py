@@ -1,7 +1,5 @@
 """Small modules that networks are put together from."""
 
-from __future__ import annotations
-
 from ... import empty, ones, zeros
 from ...nn import (
     AdaptiveAvgPool2d,

@@ -1,7 +1,5 @@
 """Parts of feature maps at the places of boxes, and convolutions that look at moved places."""
 
-from __future__ import annotations
-
 import math
 
 from ... import arange, cat, empty, stack, zeros

@@ -1,7 +1,5 @@
 """Containers of transforms, those between kinds of images, and what random ones share."""
 
-from __future__ import annotations
-
 import numbers
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Transforms of colours, blurring and erasing."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Sequence

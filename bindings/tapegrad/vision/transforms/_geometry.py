@@ -1,7 +1,5 @@
 """Transforms of size and shape: resizing, cropping, flipping, turning."""
 
-from __future__ import annotations
-
 import math
 import numbers
 from collections.abc import Sequence

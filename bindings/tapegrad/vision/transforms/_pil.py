@@ -1,7 +1,5 @@
 """The image operations on Pillow's images. Called through `functional`, which checks arguments."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from .._pillow import pillow

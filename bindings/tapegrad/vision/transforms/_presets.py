@@ -1,7 +1,5 @@
 """What published weights expect their images to be prepared with."""
 
-from __future__ import annotations
-
 from ... import float32
 from ...nn import Module
 from .._pillow import is_pil_image

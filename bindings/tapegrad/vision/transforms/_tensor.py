@@ -3,8 +3,6 @@
 Float images have values from 0 to 1, integer images from 0 to the dtype's largest value.
 """
 
-from __future__ import annotations
-
 from ... import arange, bincount, cat, float32, float64, iinfo, linspace, ones, stack, tensor, where, zeros_like
 from ... import uint8 as _uint8
 from ...nn import functional as F

@@ -1,8 +1,6 @@
 """Chains of random changes: AutoAugment's learnt policies (Cubuk et al., 2018, tables 7, 8 and 9), RandAugment (Cubuk et al., 2019),
 TrivialAugment (Müller and Hutter, 2021)."""
 
-from __future__ import annotations
-
 import enum
 import math
 

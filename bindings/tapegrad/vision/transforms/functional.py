@@ -4,8 +4,6 @@ Names, arguments and results are those of torchvision.transforms.functional. Siz
 A wrong type raises TypeError, a wrong value ValueError, both before anything is computed.
 """
 
-from __future__ import annotations
-
 import math
 import numbers
 

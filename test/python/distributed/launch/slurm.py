@@ -4,8 +4,6 @@
         subprocess.run(["srun", "-n", "2", ...], env={**os.environ, **environment})
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import os

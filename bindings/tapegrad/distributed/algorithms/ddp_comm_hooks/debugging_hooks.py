@@ -1,7 +1,5 @@
 """A hook that does nothing, to measure what communication costs."""
 
-from __future__ import annotations
-
 from ....futures import Future
 
 __all__ = ["noop_hook"]

@@ -1,8 +1,6 @@
 """Hooks that pass gradients on as bytes, each rank's with a scale and a zero point of its own. Worth it where bandwidth is scarce and ranks are
 few: every rank receives every rank's bytes."""
 
-from __future__ import annotations
-
 from .... import empty, stack, uint8, zeros
 from ....futures import Future
 from .default_hooks import _group

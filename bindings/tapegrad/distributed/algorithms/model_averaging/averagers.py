@@ -1,7 +1,5 @@
 """When the ranks' models become their mean."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 from ...._warn import warn

@@ -1,7 +1,5 @@
 """Means of parameters over ranks."""
 
-from __future__ import annotations
-
 from .... import cat, no_grad
 from ....nn import Parameter
 

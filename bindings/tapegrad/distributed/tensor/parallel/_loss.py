@@ -1,7 +1,5 @@
 """Cross entropy of logits whose classes lie with different ranks: the maximum, the sum and the target's logit are reduced, not gathered."""
 
-from __future__ import annotations
-
 from .... import Tensor, no_grad, where
 from ..._placements import Partial, Replicate, Shard
 from .._dtensor import DTensor, Switch, wrap

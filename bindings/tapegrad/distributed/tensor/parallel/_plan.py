@@ -1,7 +1,5 @@
 """parallelize_module: a plan of styles for the modules of a model, by name."""
 
-from __future__ import annotations
-
 from fnmatch import fnmatch
 
 from ...._warn import warn

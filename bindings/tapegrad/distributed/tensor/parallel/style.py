@@ -1,7 +1,5 @@
 """How a module is shared out: what becomes of its parameters, of what goes in and of what comes out."""
 
-from __future__ import annotations
-
 import abc
 
 from .... import Tensor

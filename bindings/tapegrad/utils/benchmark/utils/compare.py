@@ -1,7 +1,5 @@
 """Compare: measurements side by side."""
 
-from __future__ import annotations
-
 import enum
 
 from .common import Measurement, select_unit, trim_sigfig, unit_to_english

@@ -1,7 +1,5 @@
 """Timer: how long a statement takes, with a set number of threads."""
 
-from __future__ import annotations
-
 import enum
 import textwrap
 import timeit

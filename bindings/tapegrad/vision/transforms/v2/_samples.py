@@ -1,7 +1,5 @@
 """The transforms of `transforms`, applied to every image of a sample."""
 
-from __future__ import annotations
-
 import random
 
 from .... import Tensor, float32, get_rng_state, set_rng_state

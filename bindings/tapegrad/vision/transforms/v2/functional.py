@@ -3,8 +3,6 @@
 Images are tensors (..., C, H, W) or Pillow's images; the classes of `tv_tensors` are accepted as the tensors that they are.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .... import Tensor, float32, tensor, uint8, where
