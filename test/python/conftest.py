@@ -22,8 +22,12 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def _seeded():
-    """Each test draws the same numbers whatever ran before it and on whichever worker."""
+    """Each test draws the same numbers whatever ran before it and on whichever worker, and leaves the number of threads as it was."""
     tapegrad.manual_seed(0)
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "manual_seed"):
         torch.manual_seed(0)
+    threads = tapegrad.get_num_threads()
+    yield
+    if tapegrad.get_num_threads() != threads:
+        tapegrad.set_num_threads(threads)

@@ -60,16 +60,12 @@ def test_sums_of_bfloat16_are_rounded_once():
 def test_the_same_bits_for_any_number_of_threads():
     rows, source = tg.tensor(RNG.integers(0, 30, 5000)), tg.tensor(RNG.standard_normal((5000, 200))).float()
     columns = tg.tensor(RNG.integers(0, 200, (5000, 200)))
-    before = tg.get_num_threads()
-    try:
-        results = []
-        for threads in (1, 2, 5):
-            tg.set_num_threads(threads)
-            zeros = tg.zeros(30, 200)
-            results.append([zeros.index_add(0, rows, source), zeros.index_put((rows,), source, accumulate=True),
-                            tg.zeros(5000, 200).scatter_add(1, columns, source), tg.zeros(5000, 200).bfloat16().scatter_add(1, columns, source.bfloat16())])
-    finally:
-        tg.set_num_threads(before)
+    results = []
+    for threads in (1, 2, 5):
+        tg.set_num_threads(threads)
+        zeros = tg.zeros(30, 200)
+        results.append([zeros.index_add(0, rows, source), zeros.index_put((rows,), source, accumulate=True),
+                        tg.zeros(5000, 200).scatter_add(1, columns, source), tg.zeros(5000, 200).bfloat16().scatter_add(1, columns, source.bfloat16())])
     for other in results[1:]:
         assert all(tg.equal(a, b) for a, b in zip(results[0], other))
 
@@ -109,13 +105,9 @@ def test_bincount_of_values_that_grow(n, tops, ordered):
     """Tables grow, and are given up where values are too large for them, at any place and with any number of threads."""
     x = np.concatenate([RNG.integers(0, top, n) for top in tops])
     x = np.sort(x) if ordered else x
-    before = tg.get_num_threads()
-    try:
-        for threads in (1, 2, 3):
-            tg.set_num_threads(threads)
-            np.testing.assert_array_equal(tg.bincount(tg.tensor(x), minlength=7).numpy(), np.bincount(x, minlength=7))
-    finally:
-        tg.set_num_threads(before)
+    for threads in (1, 2, 3):
+        tg.set_num_threads(threads)
+        np.testing.assert_array_equal(tg.bincount(tg.tensor(x), minlength=7).numpy(), np.bincount(x, minlength=7))
 
 
 @pytest.mark.parametrize("bad", [0, 1, 4999])

@@ -275,11 +275,7 @@ def test_large_tensors_and_many_threads_give_the_same_bits():
             optimizer.step()
         return [p.detach().numpy().tobytes() for p in params]
 
-    before = tg.get_num_threads()
-    try:
-        assert run(1) == run(2) == run(3)
-    finally:
-        tg.set_num_threads(before)
+    assert run(1) == run(2) == run(3)
 
 
 def test_adam_step_on_ten_small_tensors_is_quick():
