@@ -1,8 +1,7 @@
 // Python callables as hooks of the tape, and the handles that remove them.
-#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
-#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 
 namespace tapegrad::python {
@@ -85,20 +84,15 @@ namespace {
 using PyHandle = Boxed<autograd::HookHandle>;
 PyTypeObject* handle_type = nullptr;
 
-PyObject* handle_remove(PyObject* o, PyObject*) {
-  TG_PY_TRY
-  unbox<autograd::HookHandle>(o).remove();
-  Py_RETURN_NONE;
-  TG_PY_CATCH
-}
-PyObject* handle_enter(PyObject* o, PyObject*) { return Py_NewRef(o); }
-PyObject* handle_exit(PyObject* o, PyObject*) { return handle_remove(o, nullptr); }
+void handle_remove(PyHandle& handle) { handle.value.remove(); }
+PyObject* handle_enter(PyHandle& handle) { return Py_NewRef(reinterpret_cast<PyObject*>(&handle)); }
+void handle_exit(PyHandle& handle, OrNull, OrNull, OrNull) { handle.value.remove(); }
 PyObject* handle_id(PyObject* o, void*) { return PyLong_FromUnsignedLongLong(unbox<autograd::HookHandle>(o).id()); }
 
 PyMethodDef handle_methods[] = {
-    {"remove", handle_remove, METH_NOARGS, "Takes the hook off."},
-    {"__enter__", handle_enter, METH_NOARGS, nullptr},
-    {"__exit__", handle_exit, METH_VARARGS, nullptr},
+    method<"remove", handle_remove>("Takes the hook off."),
+    method<"__enter__", handle_enter>(),
+    method<"__exit__", handle_exit>(),
     {},
 };
 PyGetSetDef handle_properties[] = {{"id", handle_id, nullptr, nullptr, nullptr}, {}};
@@ -107,18 +101,14 @@ void check_callable(PyObject* o, const char* what) {
   TG_CHECK(PyCallable_Check(o), Type, "{}: the hook must be callable: got {}", what, Py_TYPE(o)->tp_name);
 }
 
-PyObject* register_hook(PyObject* self, PyObject* hook) {
-  TG_PY_TRY
+PyObject* register_hook(PyTensor& self, PyObject* hook) {
   check_callable(hook, "register_hook");
-  return wrap_handle(autograd::add_tensor_hook(unwrap(self), TensorHook{share(hook)}));
-  TG_PY_CATCH
+  return wrap_handle(autograd::add_tensor_hook(self.tensor, TensorHook{share(hook)}));
 }
 
-PyObject* register_post_accumulate(PyObject* self, PyObject* hook) {
-  TG_PY_TRY
+PyObject* register_post_accumulate(PyTensor& self, PyObject* hook) {
   check_callable(hook, "register_post_accumulate_grad_hook");
-  return wrap_handle(autograd::add_post_accumulate_hook(unwrap(self), LeafHook{share(hook)}));
-  TG_PY_CATCH
+  return wrap_handle(autograd::add_post_accumulate_hook(self.tensor, LeafHook{share(hook)}));
 }
 
 }  // namespace
@@ -126,13 +116,12 @@ PyObject* register_post_accumulate(PyObject* self, PyObject* hook) {
 PyObject* wrap_handle(autograd::HookHandle handle) { return box(handle_type, std::move(handle)); }
 
 PyMethodDef tensor_hook_methods[] = {
-    {"register_hook", register_hook, METH_O,
-     "register_hook($self, hook)\n--\n\nCalls hook(grad) when the gradient of this tensor is complete; what it "
-     "returns, if not "
-     "None, takes the gradient's place. Returns a handle whose remove() takes the hook off."},
-    {"register_post_accumulate_grad_hook", register_post_accumulate, METH_O,
-     "register_post_accumulate_grad_hook($self, hook)\n--\n\nCalls hook(tensor) after the gradient has been added to "
-     ".grad."},
+    method<"register_hook", register_hook>(
+        "register_hook($self, hook)\n--\n\nCalls hook(grad) when the gradient of this tensor is complete; what it "
+        "returns, if not None, takes the gradient's place. Returns a handle whose remove() takes the hook off."),
+    method<"register_post_accumulate_grad_hook", register_post_accumulate>(
+        "register_post_accumulate_grad_hook($self, hook)\n--\n\nCalls hook(tensor) after the gradient has been "
+        "added to .grad."),
     {},
 };
 

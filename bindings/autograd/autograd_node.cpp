@@ -80,18 +80,14 @@ PyObject* site(PyObject* o, void*) {
   TG_PY_CATCH
 }
 
-PyObject* register_hook(PyObject* o, PyObject* hook) {
-  TG_PY_TRY
+PyObject* register_hook(PyObject& o, PyObject* hook) {
   TG_CHECK(PyCallable_Check(hook), Type, "register_hook: the hook must be callable: got {}", Py_TYPE(hook)->tp_name);
-  return wrap_handle(autograd::add_node_hook(node_of(o), NodePostHook{share(hook)}));
-  TG_PY_CATCH
+  return wrap_handle(autograd::add_node_hook(node_of(&o), NodePostHook{share(hook)}));
 }
 
-PyObject* register_prehook(PyObject* o, PyObject* hook) {
-  TG_PY_TRY
+PyObject* register_prehook(PyObject& o, PyObject* hook) {
   TG_CHECK(PyCallable_Check(hook), Type, "register_prehook: the hook must be callable: got {}", Py_TYPE(hook)->tp_name);
-  return wrap_handle(autograd::add_node_prehook(node_of(o), NodePreHook{share(hook)}));
-  TG_PY_CATCH
+  return wrap_handle(autograd::add_node_prehook(node_of(&o), NodePreHook{share(hook)}));
 }
 
 // node(*grads): runs the gradient formula.
@@ -194,10 +190,10 @@ int node_setattr(PyObject* o, PyObject* name, PyObject* value) {
 
 PyMethodDef node_methods[] = {
     {"name", node_name, METH_NOARGS, "The name of the operator's gradient."},
-    {"register_hook", register_hook, METH_O,
-     "register_hook(fn)\n\nCalls fn(grad_inputs, grad_outputs) after the node has run; may return other grad_inputs."},
-    {"register_prehook", register_prehook, METH_O,
-     "register_prehook(fn)\n\nCalls fn(grad_outputs) before the node runs; may return other grad_outputs."},
+    method<"register_hook", register_hook>("register_hook(fn)\n\nCalls fn(grad_inputs, grad_outputs) after the node "
+                                           "has run; may return other grad_inputs."),
+    method<"register_prehook", register_prehook>(
+        "register_prehook(fn)\n\nCalls fn(grad_outputs) before the node runs; may return other grad_outputs."),
     {"_sequence_nr", sequence_number, METH_NOARGS, nullptr},
     {},
 };

@@ -2,8 +2,7 @@
 #include <charconv>
 #include <string>
 
-#include "tapegrad/bindings/arguments/args.h"
-#include "tapegrad/bindings/interpreter/type_object.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
@@ -92,29 +91,22 @@ Py_hash_t device_hash(PyObject* o) {
 
 PyObject* device_reduce(PyObject* o, PyObject*) { return Py_BuildValue("(O(s))", device_type, text_of(o).c_str()); }
 
-PyObject* device_enter(PyObject* o, PyObject*) {
-  TG_PY_TRY
+PyObject* device_enter(PyObject& o) {
   saved_defaults.push_back(default_device());
-  set_default_device(to_device(o, {"device", "self"}));
-  Py_INCREF(o);
-  return o;
-  TG_PY_CATCH
+  set_default_device(to_device(&o, {"device", "self"}));
+  return Py_NewRef(&o);
 }
 
-PyObject* device_exit(PyObject*, PyObject*) {
-  TG_PY_TRY
-  if (!saved_defaults.empty()) {
-    set_default_device(saved_defaults.back());
-    saved_defaults.pop_back();
-  }
-  Py_RETURN_NONE;
-  TG_PY_CATCH
+void device_exit(PyObject&, OrNull, OrNull, OrNull) {
+  if (saved_defaults.empty()) return;
+  set_default_device(saved_defaults.back());
+  saved_defaults.pop_back();
 }
 
 PyMethodDef methods[] = {
     {"__reduce__", device_reduce, METH_NOARGS, nullptr},
-    {"__enter__", device_enter, METH_NOARGS, nullptr},
-    {"__exit__", device_exit, METH_VARARGS, nullptr},
+    method<"__enter__", device_enter>(),
+    method<"__exit__", device_exit>(),
     {},
 };
 PyGetSetDef properties[] = {

@@ -1,7 +1,6 @@
 // tapegrad.Size: the shape of a tensor, a tuple of ints that knows its product and stays a Size when sliced.
-#include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
-#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
@@ -50,15 +49,13 @@ PyObject* size_repr(PyObject* o) {
   return PyUnicode_FromFormat("%s.Size(%R)", root_name().c_str(), list.get());
 }
 
-PyObject* size_numel(PyObject* o, PyObject*) {
-  TG_PY_TRY
+int64_t size_numel(PyObject& o) {
   int64_t n = 1;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(o); ++i) {
-    const int64_t size = to_int(PyTuple_GET_ITEM(o, i), {"numel", "self"});
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(&o); ++i) {
+    const int64_t size = to_int(PyTuple_GET_ITEM(&o, i), {"numel", "self"});
     TG_CHECK(!__builtin_mul_overflow(n, size, &n), Overflow, "Size.numel: the product does not fit into 64 bits");
   }
-  return PyLong_FromLongLong(n);
-  TG_PY_CATCH
+  return n;
 }
 
 PyObject* size_reduce(PyObject* o, PyObject*) {
@@ -87,7 +84,7 @@ PyObject* size_subscript(PyObject* o, PyObject* key) {
 }
 
 PyMethodDef methods[] = {
-    {"numel", size_numel, METH_NOARGS, "The number of elements of a tensor of this size."},
+    method<"numel", size_numel>("The number of elements of a tensor of this size."),
     {"__reduce__", size_reduce, METH_NOARGS, nullptr},
     {},
 };
