@@ -1,5 +1,4 @@
 // The extension module tapegrad._C.
-#include <cstring>
 
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/override.h"

@@ -7,7 +7,6 @@
 #include "tapegrad/aten/functions_decompose.h"
 #include "tapegrad/aten/functions_random.h"
 #include "tapegrad/c10/dispatch/modes.h"
-#include "tapegrad/c10/random/generator.h"
 
 namespace tapegrad::nn::init {
 

@@ -1,7 +1,6 @@
 #include "tapegrad/aten/fft/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <list>
 #include <mutex>
 #include <type_traits>

@@ -1,5 +1,4 @@
 // The short-time Fourier transform and its inverse.
-#include <cmath>
 
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_fft.h"

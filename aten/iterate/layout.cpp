@@ -1,7 +1,5 @@
 #include "tapegrad/aten/iterate/layout.h"
 
-#include <numeric>
-
 namespace tapegrad {
 namespace {
 

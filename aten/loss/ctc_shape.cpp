@@ -9,7 +9,6 @@
 #include "tapegrad/aten/kernels_loss.h"
 #include "tapegrad/aten/loss/reduction.h"
 #include "tapegrad/aten/record/recorder.h"
-#include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {
 

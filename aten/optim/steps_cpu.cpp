@@ -1,7 +1,6 @@
 // The loops of the fused steps, compiled once per instruction set. Plain loops over independent elements: the
 // compiler vectorises them. 16-bit types compute in float; a complex number is two real ones.
 #include <algorithm>
-#include <cmath>
 
 #include "tapegrad/aten/optim/steps.h"
 #include "tapegrad/aten/typed.h"

@@ -1,5 +1,4 @@
 // Means over windows, plain and adaptive, and their gradients.
-#include <cstring>
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/blocks.h"

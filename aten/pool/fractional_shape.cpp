@@ -1,5 +1,4 @@
 // Fractional maximum pooling: checks, and the public functions.
-#include <cmath>
 
 #include "tapegrad/aten/functions_pool.h"
 #include "tapegrad/aten/functions_random.h"

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/kernels_random.h"

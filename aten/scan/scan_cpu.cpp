@@ -1,7 +1,6 @@
 // Running results along one dimension. Each line is scanned in order, many lines side by side, so any number of threads
 // gives the same bits. Sums and products of float32 are kept in double, as PyTorch keeps them, those of 16-bit types in
 // float.
-#include <cmath>
 #include <complex>
 #include <limits>
 #include <memory>

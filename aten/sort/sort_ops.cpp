@@ -1,5 +1,4 @@
 // Quantiles, from sorted rows.
-#include <cmath>
 
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"

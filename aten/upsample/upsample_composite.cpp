@@ -1,5 +1,4 @@
 // The public resampling functions in terms of the kernel, and rearrangements made of views.
-#include <array>
 #include <cmath>
 #include <vector>
 

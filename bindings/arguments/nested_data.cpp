@@ -1,7 +1,6 @@
 #include "tapegrad/bindings/arguments/nested_data.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <string>
 

@@ -1,6 +1,5 @@
 #include "tapegrad/bindings/exchange/dlpack.h"
 
-#include <cstring>
 #include <memory>
 
 #include "tapegrad/aten/record/recorder.h"

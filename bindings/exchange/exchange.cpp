@@ -1,5 +1,4 @@
 // Memory shared with others: NumPy arrays, DLPack capsules, the buffer protocol.
-#include <cstring>
 
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/record/recorder.h"
