@@ -90,6 +90,8 @@ def test_defaults_of_a_file(tmp_path):
     first, second = table(tmp_path, text + GOOD.replace("lerp", "other").replace("doc", 'dtypes = ["bool"]\ndoc'))
     assert (first.kind, first.dtype_names, first.where) == ("pointwise", ["float32", "float64"], "demo.toml:5")
     assert second.dtype_names == ["bool_"]
+    both = table(tmp_path, text + '[[op]]\nname = "either"\noverloads = ["lerp"]\ndoc = "lerp."\n')[1]
+    assert both.kind == "overload"  # said by the key, whatever the file's default
     with pytest.raises(RowError, match="demo.toml:5: lerp: kind 'pointless': expected one of"):
         table(tmp_path, text.replace("pointwise", "pointless"))
 
