@@ -6,8 +6,6 @@ a simulated device (TAPEGRAD_CUDA_SIMULATE) everything runs small: a test of thi
 those of models/.
 """
 
-from __future__ import annotations
-
 import datetime
 import gc
 import json

@@ -3,8 +3,6 @@
 Rank 0 is this process; rank 1 is a child per library that runs what rank 0 asks for, several calls per question.
 """
 
-from __future__ import annotations
-
 import atexit
 import importlib
 import json

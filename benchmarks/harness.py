@@ -1,7 +1,5 @@
 """Timing: alternating rounds, medians, ratios."""
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

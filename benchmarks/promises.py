@@ -1,8 +1,6 @@
 """What tapegrad's own guarantees cost: lines in messages, NaN mode, the same bits for any number of threads, one generator for all
 devices, calls that Ctrl-C ends, 16-bit numbers."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal

@@ -3,8 +3,6 @@
 usage: PYTHONPATH=build/python python tools/soak.py [--minutes 30] [--ranks 2] [--steps 400] [--seed 0]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random

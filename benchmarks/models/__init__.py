@@ -1,7 +1,5 @@
 """Whole models, one file for every library: the one under test comes as an argument. `python -m benchmarks.models --help`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

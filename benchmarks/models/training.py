@@ -1,7 +1,5 @@
 """Steps of training and of inference of a model, on a CPU or a GPU, in either library."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

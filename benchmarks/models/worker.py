@@ -1,8 +1,6 @@
 """A process in which one library runs one model: `python -m benchmarks.models.worker JSON`. It says what its start cost, then does
 what it is asked, a line of JSON for each line: {"do": "losses"}, {"do": "time", "steps": 3}, {"do": "profile", "steps": 3}."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -3,8 +3,6 @@
 A worker's time is 1 with a spread, and now and then, where the machine does something else, a multiple of it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

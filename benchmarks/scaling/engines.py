@@ -4,8 +4,6 @@ A call first exchanges headers of 256 bytes among all pairs (call.h); then, in b
 sums its own and sends the result to all (pairwise_backend.h). `ring` and `tree` are what it is compared with.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@ the transfers on a link each gets an equal share, and what one of them cannot us
 (max-min fairness: Bertsekas and Gallager, Data Networks, 1992, section 6.5). A change of the set of transfers costs O(links + transfers).
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 

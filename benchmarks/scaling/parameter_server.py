@@ -8,8 +8,6 @@ With `cores` all of them are processes of one machine: there is no link, bytes c
 cores (local.py). A processor's time is moved through two "links" of the network then: the process's own, of one second a second, and the machine's.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from .network import Network

@@ -5,8 +5,6 @@ A save to a path is atomic: the old file is there until the new one is complete 
 of PyTorch are read whatever their age; nothing in a file can run code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Whether a result of ours equals PyTorch's: type, dtype, shape, values."""
 
-from __future__ import annotations
-
 import numpy as np
 import tapegrad
 import torch

@@ -1,7 +1,5 @@
 """The checks of one module: its constructor, state, forward pass, gradients and buffers in training and evaluation."""
 
-from __future__ import annotations
-
 import functools
 
 import tapegrad

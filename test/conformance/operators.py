@@ -1,7 +1,5 @@
 """The checks of one operator of PyTorch's database: every sample, dtype and form as a function to be called."""
 
-from __future__ import annotations
-
 import functools
 import types
 

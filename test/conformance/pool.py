@@ -5,8 +5,6 @@ into memory shared with the parent; when it dies or exceeds the time limit, that
 subject again without it.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import mmap
 import multiprocessing

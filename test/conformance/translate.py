@@ -1,7 +1,5 @@
 """PyTorch's values and functions as ours: tensors with their strides and aliases, dtypes, functions by their public name."""
 
-from __future__ import annotations
-
 import functools
 import types
 

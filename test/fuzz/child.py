@@ -1,7 +1,5 @@
 """A child process that may die: it keeps its last call in a file that the parent reads afterwards."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import resource

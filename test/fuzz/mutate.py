@@ -1,8 +1,6 @@
 """Breaks the arguments of a right call. Every mutator takes the random generator and a value and returns another value;
 `mutated` applies one or more of them somewhere in the nested arguments."""
 
-from __future__ import annotations
-
 import random
 
 import tapegrad as tg

@@ -1,8 +1,6 @@
 """Calls that take tensors and have no row of the op table: indexing, constructors, conversions, gradients, and what is
 put together in Python. Each has right calls, like a row, to be broken."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Runs the fuzzer's workers over operators, a few operators to a process, and collects what they find."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Prints `finding: ...` for a refusal without type or message and for a call that 
 the number of calls. What the process was doing when it died is in the file that TG_LAST_CALL names.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import random

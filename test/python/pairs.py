@@ -1,7 +1,5 @@
 """The same data as a tapegrad and as a torch tensor, and their comparison."""
 
-from __future__ import annotations
-
 import numpy as np
 import tapegrad as tg
 

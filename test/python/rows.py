@@ -1,7 +1,5 @@
 """The op table's records and samples, for the tests that run over every row."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import pkgutil

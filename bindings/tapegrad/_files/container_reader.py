@@ -1,7 +1,5 @@
 """Reading safetensors files and tapegrad's own, whole, mapped into memory or tensor by tensor."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -1,7 +1,5 @@
 """The exceptions of reading files, and how errors of hostile or damaged files are told from those of the caller's functions."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import struct

@@ -5,8 +5,6 @@ A file can name a class; it is used only if the program has allowed it: with `se
 whose objects are attributes and nothing else. Nothing is imported because a file names it.
 """
 
-from __future__ import annotations
-
 import enum
 import inspect
 import pathlib

@@ -1,7 +1,5 @@
 """Which tensors share memory, and what of that memory a file needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from .. import _C, as_strided, uint8

@@ -1,7 +1,5 @@
 """Reading PyTorch's .pt archives: zip files of a stream of plain data and one entry per storage."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import io

@@ -1,7 +1,5 @@
 """Reading PyTorch's older files: a row of pickle streams and raw storages (before 1.6), and tar archives (before 0.1.10)."""
 
-from __future__ import annotations
-
 import io
 import os
 import struct

@@ -2,8 +2,6 @@
 All else goes to the program's own list (`objects.Policy`).
 """
 
-from __future__ import annotations
-
 import codecs
 import datetime
 import enum

@@ -1,7 +1,5 @@
 """summary(model, input): a table of a model's modules."""
 
-from __future__ import annotations
-
 from .. import _C, Tensor, no_grad
 
 __all__ = ["ModelSummary", "summary"]

@@ -4,8 +4,6 @@ Every tensor is taken as real coordinates: a complex element has two, a sparse t
 function of z = x + iy is df/dx + i df/dy, so that coordinates of gradients correspond to those of tensors.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from .._C import Tensor, complex128, float64, strided

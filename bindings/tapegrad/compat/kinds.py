@@ -3,8 +3,6 @@
 Names come as text, "load save"; where another module has them under another name, "load_url=load_state_dict_from_url".
 """
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Runs a script, a module or a line of code as Python itself does, with `import torch` giving tapegrad."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import importlib.util
 import io

@@ -1,7 +1,5 @@
 """The CPU as a device: its memory, in the terms that GPUs use."""
 
-from __future__ import annotations
-
 import contextlib
 
 from .. import _C

@@ -4,8 +4,6 @@ The CUDA library is loaded by the first question that needs it. Without a GPU, q
 says in one sentence what is missing.
 """
 
-from __future__ import annotations
-
 from .. import _C
 from .._lazy import load as _load
 from ._core import device_index as _index

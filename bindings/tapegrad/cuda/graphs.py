@@ -1,7 +1,5 @@
 """Graphs of CUDA: work that is recorded once and replayed by one call, on whatever then lies at the same addresses."""
 
-from __future__ import annotations
-
 from .. import _C
 from ._core import device_index as _index
 from .streams import Stream, current_stream

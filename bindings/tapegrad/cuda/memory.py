@@ -1,8 +1,6 @@
 """The memory of GPUs: what the caching allocator holds, by counters, snapshots and pages. Without a GPU the counters are
 zero, as before the first tensor."""
 
-from __future__ import annotations
-
 import collections as _collections
 import contextlib as _contextlib
 

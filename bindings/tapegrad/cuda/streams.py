@@ -1,7 +1,5 @@
 """Streams and events of a GPU: queues of work, and marks in them."""
 
-from __future__ import annotations
-
 from .. import _C
 from .. import device as _Device
 from ._core import device_index as _index

@@ -4,8 +4,6 @@ Without a folder, MNIST is the 10,000 images that come with the package, 8,000 t
 it is the full set of 60,000 and 10,000, downloaded when asked.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import struct

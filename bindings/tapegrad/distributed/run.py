@@ -3,8 +3,6 @@
 Every option may also be given as a variable of the environment, PET_NPROC_PER_NODE for --nproc-per-node.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -2,8 +2,6 @@
 is part of what an outer one records. Inside vmap these tensors belong to the tape of the innermost level.
 """
 
-from __future__ import annotations
-
 import functools
 
 from .. import _C, autograd

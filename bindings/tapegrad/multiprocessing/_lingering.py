@@ -5,8 +5,6 @@ When it is closed with handles still on their way, the receiver may yet take the
 tells of the reader's end is kept until one of the two has happened.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import threading

@@ -1,7 +1,5 @@
 """profile: which operators run, how long, for which module and line, and what memory they take."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Nested tuples, lists, dictionaries and named tuples as a flat list of leaves and a description of the nesting."""
 
-from __future__ import annotations
-
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Activation checkpointing: what a function saves for backward is dropped, and computed again when backward needs it."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 

@@ -1,7 +1,5 @@
 """How a file is changed."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickletools

@@ -1,7 +1,5 @@
 """Runs a worker per target, side by side, at low priority."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Prints FINDING lines, each with the path of a file that repeats it, and at last 
 the program under test dies; the input is then in the file whose path was printed first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import mmap
 import os

@@ -7,8 +7,6 @@ A rank starts as a fresh interpreter ("spawn") or as a copy of this process ("fo
 and left after. Whoever is not done at the deadline shows where it hangs and is killed; nothing is left behind.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import faulthandler

@@ -3,8 +3,6 @@ fine; the process must live, and each call must come back. Half of the calls are
 of a row of the op table an odd value of its own type. usage: odd_arguments.py SEED CALLS [NAME...], with test/fuzz
 on PYTHONPATH."""
 
-from __future__ import annotations
-
 import gc
 import json
 import random

@@ -1,7 +1,5 @@
 """torch.testing._internal's names: parameters and devices make the tests that PyTorch makes, and comparisons accept and refuse what they should."""
 
-from __future__ import annotations
-
 import unittest
 
 import numpy as np

@@ -4,8 +4,6 @@ Every rank that still has input says so before each of its steps (`notify_join_c
 group); a rank that has none answers with zero and runs the joinables' main hooks, until no rank has input.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 from ..._warn import warn

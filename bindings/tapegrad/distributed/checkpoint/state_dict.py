@@ -1,7 +1,5 @@
 """States of models and optimizers by parameter names, the same for plain, replicated and sharded models."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ... import Tensor, empty, no_grad, zeros_like

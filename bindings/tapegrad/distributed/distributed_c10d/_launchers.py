@@ -4,8 +4,6 @@ Read in this order, the first that says all of rank and size counts: torchrun an
 Accelerate, Kubeflow, the launcher of tapegrad), Open MPI, MPICH and Intel MPI, a step of Slurm.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -1,7 +1,5 @@
 """fully_shard: a module's parameters become pieces, one per rank, that are gathered while the module is at work."""
 
-from __future__ import annotations
-
 import functools
 from contextlib import nullcontext
 

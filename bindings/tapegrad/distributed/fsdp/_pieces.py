@@ -1,7 +1,5 @@
 """How parameters of fully sharded modules are cut: each rank has a piece, a DTensor, of which the whole is gathered and the gradient scattered."""
 
-from __future__ import annotations
-
 import os
 import weakref
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The launcher as functions: `elastic_launch(LaunchConfig(...), function or command)(*args)`, for the ranks of one machine."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import uuid

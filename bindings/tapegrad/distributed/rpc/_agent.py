@@ -4,8 +4,6 @@ Threads: one reads each connection, does the book-keeping that a message asks fo
 answer (`later`), in order, so that neither a reader nor a destructor ever waits for a connection; one looks after the limits of calls.
 """
 
-from __future__ import annotations
-
 import collections
 import functools
 import itertools

@@ -3,8 +3,6 @@
 What the library does itself never waits for a function of the program, so that one that waits for an answer cannot keep it from coming.
 """
 
-from __future__ import annotations
-
 import threading
 import traceback
 from collections import deque

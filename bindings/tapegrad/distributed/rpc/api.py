@@ -1,7 +1,5 @@
 """Calls of functions of other workers."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import functools

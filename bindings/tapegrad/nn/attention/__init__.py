@@ -1,7 +1,5 @@
 """The choice among implementations of scaled_dot_product_attention: on devices cuDNN's, where it has one, and our own."""
 
-from __future__ import annotations
-
 import contextlib
 import enum
 

@@ -1,7 +1,5 @@
 """Causal masks for scaled_dot_product_attention, aligned at the upper left or the lower right corner."""
 
-from __future__ import annotations
-
 import enum
 
 from ... import _C, Tensor, ones

@@ -4,8 +4,6 @@ The copies are on the tape: gradients come back to the parameters in these' dtyp
 in it. Sums over the ranks are made in reduce_dtype (`_buckets.GradientSync`).
 """
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 

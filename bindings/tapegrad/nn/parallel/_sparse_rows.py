@@ -1,8 +1,6 @@
 """Sparse gradients of all ranks added up. Each rank sends the rows that it has, ids and values in one message, and adds all rows in the
 order of ranks. Where the ranks have more rows together than the table, values go as a dense table, and ids alone as rows."""
 
-from __future__ import annotations
-
 from ... import cat, empty, int64, no_grad, sparse_coo_tensor, tensor, uint8, zeros
 
 __all__ = ["reduce_rows"]

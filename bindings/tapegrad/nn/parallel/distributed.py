@@ -5,8 +5,6 @@ gradients are put together and made equal on all ranks while the backward goes o
 of this exists and the module is simply called.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import dataclasses

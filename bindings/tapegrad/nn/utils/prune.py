@@ -1,7 +1,5 @@
 """Pruning: masks over parameters. NAME becomes NAME_orig times the buffer NAME_mask, by a hook before forward."""
 
-from __future__ import annotations
-
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ start anew from (seed of the pass, index). So a sample depends neither on which 
 makes it. A user's collate function is keyed by the number of its batch.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 import threading

@@ -1,7 +1,5 @@
 """Readers for data that lies in many files: shards, read several at a time by threads, with a buffer that shuffles."""
 
-from __future__ import annotations
-
 import queue
 import threading
 

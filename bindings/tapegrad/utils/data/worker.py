@@ -1,7 +1,5 @@
 """What runs in a worker, a process or a thread: it gets numbers of batches and gives batches until it is told to stop."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import random

@@ -4,8 +4,6 @@ Batches come back as handles of shared memory of the worker's: one file without 
 tensor. How many can be under way is bounded by `prefetch_factor`; a worker whose memory is full waits until some is free.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import queue

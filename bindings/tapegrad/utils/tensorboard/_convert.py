@@ -1,7 +1,5 @@
 """Values as NumPy arrays; pictures as arrays of height, width and channels."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ... import Tensor

@@ -1,7 +1,5 @@
 """Files of TensorBoard's projector: vectors, what they are called, and their pictures in one sprite."""
 
-from __future__ import annotations
-
 import math
 import os
 

@@ -1,7 +1,5 @@
 """TensorBoard's records (protocol buffers) of values."""
 
-from __future__ import annotations
-
 import io
 import re
 

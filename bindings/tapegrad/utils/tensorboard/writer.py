@@ -1,7 +1,5 @@
 """SummaryWriter: what a run tells TensorBoard."""
 
-from __future__ import annotations
-
 import os
 import time
 

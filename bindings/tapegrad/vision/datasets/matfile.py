@@ -1,7 +1,5 @@
 """Arrays of numbers out of MATLAB's files of level 5 ("MAT-File Format", MathWorks), so that SVHN needs no SciPy."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 

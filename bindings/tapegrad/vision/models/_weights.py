@@ -3,8 +3,6 @@
 The files are PyTorch's; the end of a name is the beginning of the file's SHA-256 sum, which is checked.
 """
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass, field
 from functools import partial

@@ -1,7 +1,5 @@
 """AlexNet (Krizhevsky, 2014: "one weird trick")."""
 
-from __future__ import annotations
-
 from ... import flatten, nn
 from ._registry import builder
 

@@ -1,7 +1,5 @@
 """Inception v3 (Szegedy et al., 2015)."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 
 from ... import cat, flatten, nn

@@ -1,7 +1,5 @@
 """Ways to find values between pixels."""
 
-from __future__ import annotations
-
 import enum
 
 

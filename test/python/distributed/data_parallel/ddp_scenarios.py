@@ -2,8 +2,6 @@
 both libraries, as several processes, and gives arrays to compare.
 """
 
-from __future__ import annotations
-
 import importlib
 import types
 

@@ -1,7 +1,5 @@
 """Stores against PyTorch's, both ways, and when processes are killed or interrupted."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import signal

@@ -1,7 +1,5 @@
 """python -m tapegrad.distributed.run: what ranks are told, restarts, failures, signals, and that nothing is left behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Parameter servers: what they compute is what one process computes, and what happens to one worker happens to no other."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal

@@ -4,8 +4,6 @@ Names of parameters and of states are those of the model without wrappers. Insid
 of a pipeline: what the forward pass gathers or reduces is gathered or reduced again, in the same order on all ranks.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 

@@ -1,7 +1,5 @@
 """Hooks of DistributedDataParallel that pass gradients on in a shorter form, or to fewer ranks."""
 
-from __future__ import annotations
-
 import enum
 import functools
 

@@ -1,7 +1,5 @@
 """Hooks that pass gradients on as they are, or in 16 bits."""
 
-from __future__ import annotations
-
 from .... import bfloat16, empty, empty_like, float16
 from ....futures import Future
 

@@ -3,8 +3,6 @@
 The models of different groups are made equal now and then by model_averaging.averagers.PeriodicModelAverager.
 """
 
-from __future__ import annotations
-
 from ....futures import Future
 from .debugging_hooks import noop_hook
 from .default_hooks import _allreduce_fut

@@ -5,8 +5,6 @@ is kept back and added to the next step's gradient (error feedback); the next st
 and of what is not compressed run beside the backward; the rest runs when all buckets are waited for.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 

@@ -3,8 +3,6 @@
 The files are PyTorch's ($TORCHELASTIC_ERROR_FILE, JSON), so that ranks of both libraries may have launchers of both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import faulthandler

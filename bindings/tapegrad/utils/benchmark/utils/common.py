@@ -1,7 +1,5 @@
 """Measurements: times of one statement, with what was measured."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 from statistics import median
