@@ -213,7 +213,7 @@ def read_rows(path: Path, kind: str) -> list[tuple[int, dict]]:
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path}: not TOML: {error}") from None
     lines = [i for i, line in enumerate(text.splitlines(), 1) if line.strip() == f"[[{kind}]]"]
-    rows = [{**document.get("defaults", {}), **{"kind": k for k, key in REQUIRED_BY_KIND.items() if key in row}, **row} for row in document.get(kind, [])]
+    rows = [{**document.get("defaults", {}), **dict(("kind", k) for k, key in REQUIRED_BY_KIND.items() if key in row), **row} for row in document.get(kind, [])]
     return list(zip(lines, rows, strict=True))
 
 
