@@ -4,6 +4,8 @@ Every tensor is taken as real coordinates: a complex element has two, a sparse t
 function of z = x + iy is df/dx + i df/dy, so that coordinates of gradients correspond to those of tensors.
 """
 
+from typing import NoReturn
+
 import numpy as np
 
 from .._C import Tensor, complex128, float64, strided
@@ -27,14 +29,15 @@ def gradcheck(func, inputs, *, eps: float = 1e-6, atol: float = 1e-5, rtol: floa
     runs of backward must agree to `nondet_tol`, gradients of zero weights must be zeros, and with `check_undefined_grad` backward must
     also take absent ones (None). `check_batched_grad` and `check_batched_forward_grad` compare vmap over backward and forward mode with
     loops; `check_grad_dtypes` asks for gradients of the inputs' dtypes. A function whose outputs require no gradient must not depend on
-    the inputs. Of sparse inputs the entries are differentiated by, whether `masked` or not; `fast_mode` is accepted: the full
-    comparison is what runs. Inputs should be float64 or complex128: others bring a UserWarning.
+    the inputs. Of sparse inputs the entries are differentiated by, whether `masked` or not. With `fast_mode` one direction of each input
+    and one combination of an output's elements are compared, O(1) calls of `func` in place of O(elements); where they differ the full
+    comparison says which element it is. Inputs should be float64 or complex128: others bring a UserWarning.
 
     Raises GradcheckError, or returns False without `raise_exception`. Whatever that says, raises ValueError without an input that
     requires a gradient and for sparse outputs, RuntimeError for inputs whose elements share memory.
     """
     switches = {"nondet_tol": nondet_tol, "undefined": check_undefined_grad, "dtypes": check_grad_dtypes, "batched": check_batched_grad,
-                "batched_forward": check_batched_forward_grad, "forward": check_forward_ad, "backward": check_backward_ad}
+                "batched_forward": check_batched_forward_grad, "forward": check_forward_ad, "backward": check_backward_ad, "fast": fast_mode}
     return _run(func, inputs, (eps, atol, rtol), switches, raise_exception)
 
 
@@ -69,7 +72,7 @@ def gradgradcheck(func, inputs, grad_outputs=None, *, eps: float = 1e-6, atol: f
         return tuple(g for g in grads if g is not None)
 
     switches = {"nondet_tol": nondet_tol, "undefined": check_undefined_grad, "dtypes": check_grad_dtypes, "batched": check_batched_grad,
-                "batched_forward": False, "forward": check_fwd_over_rev, "backward": check_rev_over_rev, "constants": True}
+                "batched_forward": False, "forward": check_fwd_over_rev, "backward": check_rev_over_rev, "fast": fast_mode, "constants": True}
     return _run(gradient, arguments + weights, (eps, atol, rtol), switches, raise_exception)
 
 
@@ -131,6 +134,14 @@ def _entries(t) -> Tensor:
     return t if t.layout is strided else t._values() if t.is_sparse else t.values()
 
 
+def _parts(t) -> Tensor:
+    """The entries as real numbers over the same memory."""
+    from .. import view_as_real
+
+    entries = _entries(t)
+    return view_as_real(entries) if entries.is_complex() else entries
+
+
 def _coordinates(t) -> Tensor:
     """All coordinates of a tensor as a vector of float64."""
     from .. import view_as_real
@@ -185,20 +196,25 @@ class _Check:
         if not self.places:
             self._check_constant(outputs)
             return
-        numerical = [self._numerical(i, outputs) for i in range(len(self.inputs))]
+        fast = self._is_fast()
+        numerical = [(self._along_line if fast else self._numerical)(i, outputs) for i in range(len(self.inputs))]
         if self.switches["backward"]:
             with enable_grad():
                 fresh = self._fresh()
-                self._compare(numerical, self._by_backward(fresh), fresh, "")
+                if fast:
+                    self._compare_combined(numerical, fresh)
+                else:
+                    self._compare(numerical, self._by_backward(fresh), fresh, "")
                 if self.switches["batched"]:
                     self._check_batched(fresh)
                 self._check_linear(fresh)
                 if self.switches["undefined"]:
                     self._check_undefined()
         if self.switches["forward"]:
-            outputs = [outputs[place] for place in self.places]
-            forward = self._forward_jacobians(outputs)
-            self._compare(numerical, forward, outputs, "computed with forward mode ")
+            if fast:
+                self._compare_tangents(numerical, outputs)
+            else:
+                self._compare_forward(numerical, outputs)
             if self.switches["undefined"]:
                 self._check_undefined_forward()
             if self.switches["batched_forward"]:
@@ -212,24 +228,27 @@ class _Check:
 
     def _numerical(self, i: int, outputs) -> list:
         """For each compared output a matrix: coordinates of input i down, of the output across."""
-        from .. import stack, view_as_real, zeros
+        from .. import stack, zeros
 
-        entries = _entries(self.inputs[i])
-        place = view_as_real(entries) if entries.is_complex() else entries
+        place = _parts(self.inputs[i])
         rows: list[list] = [[] for _ in self.places]
-        with no_grad():
-            for index in np.ndindex(*place.shape):
-                value = place[index].item()
-                try:
-                    place[index] = value + self.eps
-                    high = self._moved(outputs)
-                    place[index] = value - self.eps
-                    low = self._moved(outputs)
-                finally:
-                    place[index] = value
-                for row, a, b in zip(rows, high, low, strict=True):
-                    row.append((a - b) / (2 * self.eps))
+        for index in np.ndindex(*place.shape):
+            for row, difference in zip(rows, self._difference(place[index], 1.0, outputs), strict=True):
+                row.append(difference)
         return [stack(row) if row else zeros(0, _coordinates(outputs[p]).numel(), dtype=float64) for row, p in zip(rows, self.places)]
+
+    def _difference(self, place, direction, outputs) -> list:
+        """The derivative of each compared output where `place`, a view of an input, moves along `direction`."""
+        with no_grad():
+            before, step = place.clone(), direction * self.eps
+            try:
+                place.add_(step)
+                high = self._moved(outputs)
+                place.copy_(before).sub_(step)
+                low = self._moved(outputs)
+            finally:
+                place.copy_(before)
+        return [(a - b) / (2 * self.eps) for a, b in zip(high, low, strict=True)]
 
     def _moved(self, outputs) -> list:
         with enable_grad():
@@ -243,10 +262,57 @@ class _Check:
     def _check_constant(self, outputs) -> None:
         self.places = list(range(len(outputs)))
         for i in range(len(self.inputs)):
-            for o, jacobian in enumerate(self._numerical(i, outputs)):
+            for o, jacobian in enumerate(self._along_line(i, outputs) if self._is_fast() else self._numerical(i, outputs)):
                 if bool((jacobian != 0).any()):
                     raise GradcheckError(f"gradcheck: Numerical gradient for function expected to be zero: output {o} requires no gradient, and changes "
                                          f"with input {self.function.wanted[i]}")
+
+    # Along one direction of each input.
+
+    def _is_fast(self) -> bool:
+        """Entries of sparse tensors have no tangents: for these the whole Jacobian is compared."""
+        return self.switches["fast"] and all(x.layout is strided for x in self.inputs)
+
+    def _along(self, i: int) -> Tensor:
+        """The direction of input i, which no output has: a wrong Jacobian may be antisymmetric."""
+        return _direction(self.inputs[i], i + 1)
+
+    def _along_line(self, i: int, outputs) -> list:
+        """For each compared output the derivatives of its coordinates along the direction of input i."""
+        return self._difference(_parts(self.inputs[i]), _parts(self._along(i)), outputs)
+
+    def _compare_combined(self, numerical, outputs) -> None:
+        for o, output in enumerate(outputs):
+            weight = _direction(output, 0)
+            grads = self._checked_grads(output, weight)
+            for i, gradient in enumerate(grads):
+                u, v = _coordinates(self._along(i)), _coordinates(weight)
+                if not self._is_close(u @ gradient, v @ numerical[i][o], u.sum() * v.sum()):
+                    self._compare_fully(outputs, True)
+
+    def _compare_tangents(self, numerical, outputs) -> None:
+        from .. import zeros_like
+
+        none = {i: zeros_like(x) for i, x in enumerate(self.inputs)}
+        for i in range(len(self.inputs)):
+            direction = self._along(i)
+            for n, t in zip(numerical[i], self._tangents({**none, i: direction}), strict=True):
+                if not self._is_close(n * 0 if t is None else _coordinates(t), n, _coordinates(direction).sum()):
+                    self._compare_fully(outputs, False)
+
+    def _is_close(self, found, expected, total) -> bool:
+        """Where the error of each of the elements that were added up may be `atol`; `total` is the sum of their weights."""
+        return bool(((found - expected).abs() <= self.atol * total + self.rtol * expected.abs()).all())
+
+    def _compare_fully(self, outputs, by_backward: bool) -> NoReturn:
+        """Raises for the element that is wrong."""
+        every = self.function.outputs(self.arguments)
+        numerical = [self._numerical(i, every) for i in range(len(self.inputs))]
+        if by_backward:
+            self._compare(numerical, self._by_backward(outputs), outputs, "")
+        else:
+            self._compare_forward(numerical, every)
+        raise GradcheckError("gradcheck: Fast gradcheck failed but element-wise differences are small: the check may pass with fast_mode=False")
 
     # By backward.
 
@@ -259,16 +325,22 @@ class _Check:
         for output in outputs:
             columns: list[list] = [[] for _ in self.inputs]
             for weight in _units(output):
-                grads, again = self._grads(output, weight), self._grads(output, weight)
-                for column, x, g, h in zip(columns, self.inputs, grads, again, strict=True):
-                    self._check_gradient(x, g)
-                    vector = _like_input(g, x)
-                    if not bool(((vector - _like_input(h, x)).abs() <= self.switches["nondet_tol"]).all()) and bool(vector.isfinite().all()):
-                        raise GradcheckError("gradcheck: Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
-                                             f"gives different values: the tolerance for that was {self.switches['nondet_tol']}")
+                for column, vector in zip(columns, self._checked_grads(output, weight), strict=True):
                     column.append(vector)
             for part, column, x in zip(found, columns, self.inputs, strict=True):
                 part.append(stack(column, 1) if column else zeros(_coordinates(x).numel(), 0, dtype=float64))
+        return found
+
+    def _checked_grads(self, output, weight) -> list:
+        """The coordinates of the inputs' gradients, which two runs agree on."""
+        found = []
+        for x, g, h in zip(self.inputs, self._grads(output, weight), self._grads(output, weight), strict=True):
+            self._check_gradient(x, g)
+            vector = _like_input(g, x)
+            if not bool(((vector - _like_input(h, x)).abs() <= self.switches["nondet_tol"]).all()) and bool(vector.isfinite().all()):
+                raise GradcheckError("gradcheck: Backward is not reentrant, i.e., running backward with same input and grad_output multiple times "
+                                     f"gives different values: the tolerance for that was {self.switches['nondet_tol']}")
+            found.append(vector)
         return found
 
     def _grads(self, output, weight) -> tuple:
@@ -386,6 +458,10 @@ class _Check:
             outputs = self.function.outputs(arguments)
             return [forward_ad.unpack_dual(outputs[place]).tangent for place in self.places]
 
+    def _compare_forward(self, numerical, outputs) -> None:
+        outputs = [outputs[place] for place in self.places]
+        self._compare(numerical, self._forward_jacobians(outputs), outputs, "computed with forward mode ")
+
     def _forward_jacobians(self, outputs) -> list:
         from .. import stack, zeros, zeros_like
 
@@ -423,6 +499,15 @@ class _Check:
                 if not batched.allclose(stack([row[o] for row in loop]), rtol=self.rtol, atol=self.atol):
                     raise GradcheckError(f"gradcheck: While testing batched forward mode: for output {self.places[o]} and input {self.function.wanted[i]} vmap gives "
                                          f"{batched}, a loop {stack([row[o] for row in loop])}")
+
+
+def _direction(t, seed: int) -> Tensor:
+    """A tensor like `t` of length 1 whose coordinates are of no pattern and not negative; the same in each call."""
+    from .. import Generator, rand, view_as_complex
+
+    vector = rand(*t.shape, *(2,) if t.is_complex() else (), generator=Generator().manual_seed(seed), dtype=float64, device="cpu") + 0.1
+    vector = vector / vector.norm()
+    return (view_as_complex(vector) if t.is_complex() else vector).to(t.device, t.dtype)
 
 
 def _units(t):

@@ -250,3 +250,60 @@ def test_jacobians():
     for function, arguments in ((get_numerical_jacobian, (f, (x, y))), (get_analytical_jacobian, ((x, y), f((x, y))))):
         with pytest.raises(ValueError, match="Expected grad_out to be 1.0"):
             function(*arguments, grad_out=2.0)
+
+
+@pytest.mark.parametrize("check", [gradcheck, gradgradcheck])
+def test_fast_mode_calls_the_function_a_few_times_whatever_the_size(check):
+    def calls(size: int, fast: bool) -> int:
+        count = 0
+
+        def f(x):
+            nonlocal count
+            count += 1
+            return x.sin() * x
+
+        assert check(f, tg.linspace(-1, 1, size, dtype=tg.float64, requires_grad=True), fast_mode=fast)
+        return count
+
+    assert calls(50, True) == calls(2, True) < calls(50, False)
+
+
+@pytest.mark.parametrize("dtype", [tg.float64, tg.complex128])
+def test_fast_mode_names_the_wrong_element(dtype):
+    class Slightly(Same):
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * tg.tensor([1.0, 1.0, 1.01], dtype=dtype)
+
+    x = tg.tensor([1, 2, 3], dtype=dtype, requires_grad=True)
+    assert gradcheck(lambda x: x * x.conj(), x, fast_mode=True) and gradgradcheck(lambda x: x * x * x, x, fast_mode=True)
+    with pytest.raises(GradcheckError, match="at output element 2 and input element 2 it is 1.01, finite differences give (0.9999|1.0)"):
+        gradcheck(Slightly.apply, x, fast_mode=True)
+    assert gradcheck(Slightly.apply, x, fast_mode=True, raise_exception=False) is False
+
+
+def test_fast_mode_sees_errors_that_are_antisymmetric():
+    class Turned(Same):
+        @staticmethod
+        def backward(ctx, grad):
+            return grad @ tg.tensor([[1.0, 0.5], [-0.5, 1.0]], dtype=tg.float64)
+
+    with pytest.raises(GradcheckError, match="Jacobian mismatch"):
+        gradcheck(Turned.apply, leaf(1, 2), fast_mode=True)
+
+
+def test_fast_mode_in_forward_mode():
+    class Wrong(Same):
+        @staticmethod
+        def jvp(ctx, tangent):
+            return tangent * tg.tensor([1.0, 2.0], dtype=tg.float64)
+
+    assert gradcheck(lambda x, y: (x * y, y.exp()), (leaf(1, 2), leaf(3, 4)), fast_mode=True, check_forward_ad=True)
+    with pytest.raises(GradcheckError, match="computed with forward mode mismatch for output 0 with respect to input 0: at output element 1 and input element 1"):
+        gradcheck(Wrong.apply, leaf(1, 2), fast_mode=True, check_forward_ad=True, check_backward_ad=False)
+
+
+def test_fast_mode_of_constants_and_sparse_inputs():
+    with pytest.raises(GradcheckError, match="Numerical gradient for function expected to be zero"):
+        gradcheck(lambda x: x.detach() * 2, leaf(1, 2), fast_mode=True)
+    assert gradcheck(lambda s: s.to_dense() * 2, tg.eye(2, dtype=tg.float64).to_sparse().requires_grad_(), fast_mode=True)
