@@ -31,6 +31,7 @@ std::pair<Tensor, int64_t> flat_places(const Tensor& t) {
   const int64_t dims = index.size(0);
   int64_t places = 1;
   for (int64_t d = 0; d < dims; ++d) places *= t.size(d);
+  if (dims == 0) return {raw::sum(index, IntSpan({0}), false, {}), 1};  // all of them are at the one place
   Tensor flat = raw::select(index, 0, 0);
   for (int64_t d = 1; d < dims; ++d) flat = raw::add(raw::mul(flat, t.size(d)), raw::select(index, 0, d));
   return {flat, places};
@@ -39,6 +40,7 @@ std::pair<Tensor, int64_t> flat_places(const Tensor& t) {
 // The indices (sparse dimensions, entries) of such numbers.
 Tensor places_of(const Tensor& flat, const Tensor& t) {
   std::vector<Tensor> rows(static_cast<size_t>(sparse_dims(t)));
+  if (rows.empty()) return raw::expand(raw::unsqueeze(flat, 0), {0, flat.size(0)});
   Tensor rest = flat;
   for (size_t d = rows.size(); d-- > 1;) {
     const int64_t size = t.sizes()[d];
@@ -106,7 +108,7 @@ Tensor make(const Tensor& given, const Tensor& values, IntSpan sizes, bool coale
            "{}: indices and values must have same nnz: got {} from indices and {} from values", kOp, given.size(1),
            values.size(0));
   const int64_t dims = given.size(0);
-  TG_CHECK(dims > 0 && dims + values.ndim() - 1 == static_cast<int64_t>(sizes.size()), Runtime,
+  TG_CHECK(dims + values.ndim() - 1 == static_cast<int64_t>(sizes.size()), Runtime,
            "{}: number of dimensions must be sparse_dim ({}) + dense_dim ({}), but got {}", kOp, dims,
            values.ndim() - 1, sizes.size());
   checked_numel(sizes, kOp);

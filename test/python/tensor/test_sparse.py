@@ -410,3 +410,18 @@ def test_a_sparse_leaf_of_given_parts_leaves_them_alone():
     assert s.grad.to_dense().tolist() == [1, 0, 1] and not values.requires_grad and values.grad is None
     c = copy.deepcopy(s)
     assert c.requires_grad and c.grad.to_dense().tolist() == [1, 0, 1] and c.grad is not s.grad
+
+
+def test_no_sparse_dimension():
+    """All entries are at the one place there is."""
+    values = np.random.default_rng(0).normal(size=(5, 1, 2))
+    for nnz in (5, 0):
+        mine, theirs = (lib.sparse_coo_tensor(lib.zeros((0, nnz), dtype=lib.int64), lib.tensor(values[:nnz]), (1, 2)) for lib in (tg, torch))
+        assert (mine.sparse_dim(), mine.dense_dim()) == (0, 2)
+        same(mine.to_dense(), theirs.to_dense())
+        same((mine + mine).to_dense(), (theirs + theirs).to_dense())
+        assert mine.coalesce().indices().shape == theirs.coalesce().indices().shape
+        same(mine.coalesce().to_dense(), theirs.coalesce().to_dense())
+    x = tg.tensor(values, requires_grad=True)
+    tg.sparse_coo_tensor(tg.zeros((0, 5), dtype=tg.int64), x, (1, 2)).coalesce().values().sum().backward()
+    assert (x.grad == 1).all()
