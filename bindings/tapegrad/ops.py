@@ -92,6 +92,9 @@ def _slice(x, dim=0, start=None, end=None, step=1):
 _WRITTEN_OTHERWISE = {"_to_copy": _to_copy, "slice": _slice, "index": lambda x, indices: x[tuple(slice(None) if i is None else i for i in indices)],
                       "alias": lambda x: x.view_as(x), "sym_size": lambda x, dim=None: x.size() if dim is None else x.size(dim),
                       "_local_scalar_dense": lambda x: x.item(), "_unsafe_view": lambda x, size: x.reshape(size)}
+# Ranges of the profiler: begin(name, args=None) gives what end takes.
+_RANGES = {"_record_function_enter": lambda name, args=None: _C._profiler_begin(name), "_record_function_exit": lambda handle: _C._profiler_end(handle)}
+_RANGES["_record_function_enter_new"] = _RANGES["_record_function_enter"]
 _ONLY_NAMED = frozenset("_pin_memory _sparse_addmm _sparse_mm_reduce_impl _scaled_dot_product_flash_attention _scaled_dot_product_cudnn_attention "
                         "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention_backward _grouped_mm _scaled_mm "
                         "_scaled_dot_product_cudnn_attention_backward _scaled_dot_product_efficient_attention_backward _assert_scalar".split())
@@ -107,6 +110,8 @@ class _Namespace(types.ModuleType):
         found = _known.get(f"{space}::{name}")
         if found is not None:
             return found
+        if space == "profiler" and name in _RANGES:
+            return _Form(space, name, _RANGES[name])
         if space in ("aten", "prims") and not name.startswith("__"):
             root = sys.modules[__package__]
             for place in (_WRITTEN_OTHERWISE, root, root.nn.functional, root.special, root.linalg, root.Tensor, _C._functions["_C._ops"]):

@@ -71,16 +71,17 @@ class FunctionEvent(_Times):
     count = 1
     is_async = is_remote = is_legacy = False
     device_type = "cpu"
-    device_index = node_id = -1
+    device_index = -1
     overload_name = ""
     kernels = ()
 
-    def __init__(self, id, kind, name, thread, begin, end, bytes, sequence, inputs):
+    def __init__(self, id, name, thread, start_us, end_us, *, kind=_OPERATOR, cpu_memory_usage: int = 0, sequence_nr: int = -1, inputs=None,
+                 node_id: int = -1):
         self.id, self.kind, self.name, self.trace_name, self.thread, self.fwd_thread = id, kind, name, name, thread, None
-        self.time_range = Interval(begin, end)
-        self.sequence_nr = sequence if sequence else -1
+        self.time_range = Interval(start_us, end_us)
+        self.sequence_nr, self.node_id = sequence_nr, node_id
         self.inputs = inputs
-        self.cpu_memory_usage = bytes
+        self.cpu_memory_usage = cpu_memory_usage
         self.cpu_parent: FunctionEvent | None = None
         self.cpu_children: list[FunctionEvent] = []
         self.stack: list[str] = []
@@ -178,6 +179,18 @@ class EventList(list):
 
     def __str__(self) -> str:
         return self.table()
+
+    def _populate_cpu_children(self) -> None:
+        """Makes events that lie within others of their thread, in time, children of these: of the shortest."""
+        open_events: dict = {}  # by thread, each within the one before
+        for event in sorted(self, key=lambda e: (e.time_range.start, -e.time_range.end)):
+            above = open_events.setdefault((event.thread, event.node_id), [])
+            while above and (event.time_range.start >= above[-1].time_range.end or event.time_range.end > above[-1].time_range.end):
+                above.pop()
+            if above:
+                event.cpu_parent = above[-1]
+                above[-1].cpu_children.append(event)
+            above.append(event)
 
     @property
     def self_cpu_time_total(self) -> float:
@@ -332,8 +345,8 @@ def read_logs(threads, modules, with_flops: bool = False):
                 name = _ENGINE_PREFIX + name
             elif kind == _MODULE:
                 name = paths.label(detail)
-            event = FunctionEvent(len(events) + len(mine), kind, name, thread, begin / 1e3, end / 1e3, size, sequence,
-                                  detail if kind == _OPERATOR else None)
+            event = FunctionEvent(len(events) + len(mine), name, thread, begin / 1e3, end / 1e3, kind=kind, cpu_memory_usage=size,
+                                  sequence_nr=sequence or -1, inputs=detail if kind == _OPERATOR else None)
             event.stack = lines.stack(site, stack)
             above = mine[parent] if parent >= 0 else None
             number = numbers[parent] if parent >= 0 else None

@@ -411,3 +411,25 @@ def test_a_session_ends_while_another_thread_writes():
     finally:
         leave.set()
         thread.join()
+
+
+def test_ranges_by_operators_and_whether_a_profiler_runs():
+    assert not tapegrad.autograd._profiler_enabled()
+    with tapegrad.autograd.profiler.profile() as prof:
+        assert tapegrad.autograd._profiler_enabled()
+        handle = tapegrad.ops.profiler._record_function_enter("part", None)
+        x = tapegrad.ones(2) * 2
+        tapegrad.ops.profiler._record_function_exit(handle)
+    assert not tapegrad.autograd._profiler_enabled() and x.tolist() == [2, 2]
+    (part,) = [e for e in prof.function_events if e.name == "part"]
+    assert "aten::mul" in [e.name for e in part.cpu_children]
+
+
+def test_events_are_nested_by_their_times():
+    from tapegrad.autograd.profiler import EventList, FunctionEvent
+
+    spans = [(1, 0, 1), (1, 1, 2), (0, 0, 4), (0, 1, 2), (0, 1, 3), (0, 5, 6)]
+    events = EventList(FunctionEvent(id=i, node_id=0, name="", thread=thread, start_us=a, end_us=b) for i, (thread, a, b) in enumerate(spans))
+    events._populate_cpu_children()
+    assert [[child.id for child in e.cpu_children] for e in events] == [[], [], [4], [], [3], []]
+    assert [e.cpu_parent and e.cpu_parent.id for e in events] == [None, None, None, 4, 2, None]
