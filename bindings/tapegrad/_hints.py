@@ -16,7 +16,7 @@ _ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and
            "quantized": _QUANTISED, "_scaled_grouped_mm": _FLOAT8, "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
 
 # The same of a tensor's methods.
-_ABSENT_METHODS = {**dict.fromkeys(("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme"), _QUANTISED),
+ABSENT_METHODS = {**dict.fromkeys(("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme"), _QUANTISED),
                    **dict.fromkeys(("to_padded_tensor", "_nested_tensor_size"), _ABSENT["nested"]),
                    **dict.fromkeys(("to_sparse_bsr", "to_sparse_bsc"), "blocks of sparse tensors are not supported: to_sparse_csr() has one element each"),
                    "to_mkldnn": "oneDNN's layouts stay inside of the operators that use them: the tensor itself can be given to them"}
@@ -32,7 +32,7 @@ class _AbsentMethod:
 
 def mark_absent_methods(cls: type) -> None:
     """Lets attributes that a class lacks say why. hasattr() is False for them."""
-    for name, text in _ABSENT_METHODS.items():
+    for name, text in ABSENT_METHODS.items():
         if not hasattr(cls, name):
             setattr(cls, name, _AbsentMethod(name, text))
 

@@ -3,7 +3,7 @@
 import copy as _copy
 
 from .. import _C
-from .._hints import mark_absent_methods
+from .._hints import ABSENT_METHODS, mark_absent_methods
 from .._warn import warn
 from ..storage import _STORAGE_OF, TypedStorage, UntypedStorage, storage_of
 from .text import tensor_str
@@ -167,7 +167,7 @@ def __array_wrap__(self, array, context=None, return_scalar=False):
 
 
 def __dir__(self):
-    names = {*dir(type(self)), *(getattr(self, "__dict__", None) or ())}
+    names = {*dir(type(self)), *(getattr(self, "__dict__", None) or ())} - ABSENT_METHODS.keys()
     return sorted(names if self.is_cuda else names - {"__cuda_array_interface__"})  # which raises AttributeError elsewhere
 
 

@@ -284,3 +284,9 @@ def test_many_objects():
     assert len({id(t) for t in tensors}) == 10000
     rows = tg.zeros(500, 2)
     assert all(r._base is rows for r in rows)
+
+
+def test_dir_lists_what_there_is():
+    x = tg.ones(2, 2)
+    assert [name for name in dir(x) if name != "imag" and not hasattr(x, name)] == []
+    assert "sum" in dir(x) and "to_mkldnn" not in dir(x)
