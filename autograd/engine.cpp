@@ -22,11 +22,12 @@ namespace {
 
 struct ThreadState {
   uint32_t depth;
+  int64_t pass;  // the number of the outermost backward pass
   Node* node;
   bool keeps_graph;
   bool accumulates;
 };
-constinit thread_local ThreadState thread_state = {0, nullptr, false, false};
+constinit thread_local ThreadState thread_state = {0, 0, nullptr, false, false};
 
 std::vector<std::function<void()>>& callbacks_of_thread() {
   static thread_local std::vector<std::function<void()>> callbacks;
@@ -34,6 +35,7 @@ std::vector<std::function<void()>>& callbacks_of_thread() {
 }
 
 std::atomic<int> runs{0};  // of all threads
+std::atomic<int64_t> last_pass{0};
 
 std::atomic<bool> anomaly{false};
 std::atomic<bool> anomaly_nan{true};
@@ -47,11 +49,11 @@ struct Capture {
 
 // --- gradients that arrive ---
 
+// As PyTorch's, they are also called where no gradient came, for the other outputs of a node.
 TG_COLD void run_tensor_hooks(const std::vector<NodeHooks::TensorHook>& list, GradList& grads) {
   auto hooks = list;  // a hook may remove itself
   for (auto& h : hooks) {
     Tensor& grad = grads[h.output];
-    if (!grad.defined()) continue;
     if (Tensor replaced = h.hook(grad); replaced.defined()) grad = std::move(replaced);
   }
 }
@@ -148,8 +150,8 @@ class Run {
     profiler::Scope scope;
     if (TG_UNLIKELY(modes() & kModeProfile))
       scope.open(profiler::Kind::Engine, node.name(), static_cast<int64_t>(node.sequence));
-    if (some && node.is_accumulator) run_leaf_hooks(static_cast<AccumulateGrad&>(node), grads);
-    if (TG_UNLIKELY(node.hooks != nullptr) && some) {
+    if (node.is_accumulator) run_leaf_hooks(static_cast<AccumulateGrad&>(node), grads);
+    if (TG_UNLIKELY(node.hooks != nullptr)) {
       run_tensor_hooks(node.hooks->tensor, grads);
       run_tensor_hooks(node.hooks->retain, grads);
     }
@@ -158,13 +160,15 @@ class Run {
         if (c.task == task) results[c.result] = grads[c.output];
     if (!t.run) return;
 
-    GradList result = some || node.runs_without_grads ? call(node, std::move(grads)) : GradList(node.edges.size());
+    GradList result = some || node.hooks != nullptr || node.runs_without_grads ? call(node, std::move(grads))
+                                                                               : GradList(node.edges.size());
     if (!keep_) release(node);
     if (node.is_accumulator) return;
     route(t, result);
   }
 
   static GradList apply(Node& node, GradList&& grads) {
+    if (!any_defined(grads) && !node.runs_without_grads) return GradList(node.edges.size());  // its hooks have run
     record::note_node_ran(&node);
     if (TG_LIKELY(!(modes() & kModeProfile))) return node.apply(std::move(grads));
     profiler::Scope scope(profiler::Kind::Node, node.name(), static_cast<int64_t>(node.sequence), profiler::kNone);
@@ -249,7 +253,7 @@ struct ThreadScope {
   ThreadScope() : saved(thread_state) {
     require_thread_memory<ThreadScope>();
     callbacks_of_thread();
-    ++thread_state.depth;
+    if (++thread_state.depth == 1) thread_state.pass = last_pass.fetch_add(1, std::memory_order_relaxed) + 1;
     runs.fetch_add(1, std::memory_order_relaxed);
   }
   ~ThreadScope() {
@@ -363,6 +367,7 @@ std::vector<Tensor> grad(TensorSpan outputs, TensorSpan inputs, TensorSpan grad_
 
 bool backward_running() noexcept { return runs.load(std::memory_order_acquire) != 0; }
 bool in_backward() noexcept { return thread_state.depth > 0; }
+int64_t current_pass() noexcept { return in_backward() ? thread_state.pass : -1; }
 Node* current_node() noexcept { return thread_state.node; }
 bool accumulating() noexcept { return thread_state.accumulates; }
 bool keeps_graph() noexcept { return thread_state.keeps_graph; }

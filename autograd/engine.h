@@ -28,6 +28,8 @@ TG_API bool in_backward() noexcept;
 // Whether any thread is inside run_backward.
 TG_API bool backward_running() noexcept;
 TG_API Node* current_node() noexcept;
+// The number of the outermost backward pass of this thread, which no other has; -1 outside.
+TG_API int64_t current_pass() noexcept;
 // Whether the innermost backward of this thread writes into leaves' .grad; false in autograd.grad.
 TG_API bool accumulating() noexcept;
 // Whether the saved tensors of that node are kept, for another backward through it.

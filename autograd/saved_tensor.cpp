@@ -51,7 +51,7 @@ SavedTensor::SavedTensor(const Tensor& t, bool is_output) {
     packed->hooks = hooks;
     if (!is_output_) packed->edge = edge_of(t);
     NoGradGuard no_grad;
-    packed->object = hooks->pack(bare(t));
+    packed->object = hooks->pack(is_output_ || needs_grad(t) ? bare(t) : t);  // what is not on the tape goes itself
     TG_CHECK(
         impl->version() == version_, Runtime,
         "saved_tensors_hooks: A saved tensor pack hook is modifying its input in place. Tensors provided as input to "
@@ -99,7 +99,7 @@ Tensor SavedTensor::unpack(Node& owner, bool with_history) const {
     NoGradGuard no_grad;
     t = hooks->unpack(object);
     TG_CHECK(t.defined(), Type, "saved_tensors_hooks: the unpack hook must return a tensor");
-    t = bare(t);
+    if (is_output_ || edge.defined() || needs_grad(t)) t = bare(t);
   } else if (TG_UNLIKELY(t.version() != version_)) {
     throw_overwritten(t, owner);
   }

@@ -84,7 +84,7 @@ struct Tape final : AutogradInterface {
     if (!node || m.retains_grad) return;
     // The node must not own the tensor that owns it.
     auto keep = [weak = weak_intrusive_ptr<TensorImpl>(t.ptr())](const Tensor& grad) -> Tensor {
-      if (auto impl = weak.lock()) {
+      if (auto impl = weak.lock(); impl && grad.defined()) {
         auto& own = *static_cast<AutogradMeta*>(impl->autograd());
         own.grad = own.grad.defined() ? tapegrad::add(own.grad, grad) : tapegrad::clone(grad);
       }

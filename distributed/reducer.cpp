@@ -74,8 +74,8 @@ bool Reducer::watch(TensorSpan outputs) {
   for (const Tensor& t : outputs) {
     if (!t.defined() || !autograd::needs_grad(t) || t.is_leaf()) continue;  // hooks of a leaf would never be removed
     any = true;
-    autograd::add_tensor_hook(t, [weak = weak_from_this()](const Tensor&) {
-      if (auto self = weak.lock(); self && autograd::accumulating()) {
+    autograd::add_tensor_hook(t, [weak = weak_from_this()](const Tensor& grad) {
+      if (auto self = weak.lock(); self && grad.defined() && autograd::accumulating()) {
         Lock lock(self->mutex_);
         if (!self->armed_) self->begin(lock);
       }

@@ -414,7 +414,7 @@ std::vector<Tensor> BatchedCall::loop(Generator* rewind) {
 std::vector<Tensor> BatchedCall::run_random() {
   const Level& here = level(level_);
   TG_CHECK(here.randomness != Randomness::Error, Runtime,
-           "{}: vmap: a random operation in randomness mode 'error'\n"
+           "{}: vmap: We do not yet support calling random operations inside of vmap where randomness='error'\n"
            "call vmap with randomness='same' or 'different', or draw the numbers outside",
            op_.name);
   if (here.randomness == Randomness::Same) {

@@ -195,11 +195,28 @@ PyFunctionNode::PyFunctionNode(PyObject* c) : ctx(Py_NewRef(c)) {
 PyFunctionNode::~PyFunctionNode() { drop_contents(); }
 
 void PyFunctionNode::drop_contents() noexcept {
+  if (ctx) with_gil_while_it_lasts([this] { leave_saved_to_context(); });
   FunctionNode::drop_contents();
   PyObject* o = std::exchange(ctx, nullptr);
   if (!o) return;
   python::context(o).node = nullptr;
   with_gil_while_it_lasts([o] { Py_DECREF(o); });
+}
+
+void PyFunctionNode::leave_saved_to_context() noexcept {
+  if (Py_REFCNT(ctx) == 1 || python::context(ctx).to_save) return;
+  try {
+    std::vector<Tensor> saved;
+    bool whole = true;  // an output would lead back to this node, which ends
+    visit_saved([&](const char*, const autograd::SavedTensor& s) {
+      whole = whole && !s.is_output() && !s.packed();
+      if (whole) saved.push_back(s.unpack(*this, true));
+    });
+    if (whole)
+      python::context(ctx).to_save = new_tuple(saved.size(), [&](size_t i) { return wrap(saved[i]); }).release();
+  } catch (...) {  // backward released them, or they were written to: ctx.saved_tensors goes on raising
+    PyErr_Clear();
+  }
 }
 
 autograd::GradList PyFunctionNode::apply(autograd::GradList grads) {

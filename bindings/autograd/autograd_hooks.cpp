@@ -47,6 +47,8 @@ Tensor TensorHook::operator()(const Tensor& grad) const {
   PyRef argument = own(wrap(grad));
   PyRef result = own(PyObject_CallOneArg(callable->get(), argument.get()));
   Tensor replaced = replacement(result.get(), "register_hook");
+  TG_CHECK(!replaced.defined() || grad.defined(), Runtime,
+           "register_hook: can't replace a None gradient with a non-None value");
   TG_CHECK(!replaced.defined() || replaced.sizes() == grad.sizes(), Runtime,
            "register_hook: the hook has changed the size of the gradient from {} to {}", format_ints(grad.sizes()),
            format_ints(replaced.sizes()));

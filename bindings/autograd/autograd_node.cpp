@@ -81,7 +81,6 @@ PyObject* site(PyObject* o, void*) {
 }
 
 PyObject* register_hook(PyObject& o, PyObject* hook) {
-  TG_CHECK(PyCallable_Check(hook), Type, "register_hook: the hook must be callable: got {}", Py_TYPE(hook)->tp_name);
   return wrap_handle(autograd::add_node_hook(node_of(&o), NodePostHook{share(hook)}));
 }
 
@@ -156,7 +155,11 @@ void hook_saved(PyObject* o, int place, PyObject* pack, PyObject* unpack) {
 }
 
 // `_saved_NAME` of operators' nodes; everything that ctx has of custom Functions'.
+// Their `__class__` is that of ctx, the Function's `_backward_cls`.
 PyObject* node_getattr(PyObject* o, PyObject* name) {
+  if (PyUnicode_CompareWithASCIIString(name, "__class__") == 0)
+    if (auto* function = dynamic_cast<PyFunctionNode*>(&node_of(o)); function && function->ctx)
+      return Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(function->ctx)));
   PyObject* found = PyObject_GenericGetAttr(o, name);
   if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   TG_PY_TRY

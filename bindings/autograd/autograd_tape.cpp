@@ -113,6 +113,7 @@ PyMethodDef functions[] = {
     method<"_unsafe_set_version_counter", set_versions>(),
     method<"in_backward", [] { return autograd::in_backward(); }>(),
     method<"current_node", current_node>(),
+    method<"_current_graph_task_id", [] { return autograd::current_pass(); }>(),
     {},
 };
 // clang-format on

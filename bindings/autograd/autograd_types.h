@@ -88,6 +88,8 @@ struct PyFunctionNode final : autograd::FunctionNode {
   std::vector<uint8_t> is_tensor;  // per argument of forward
 
  private:
+  // For the program that kept `ctx` beyond its node: what it saved is read there from now on.
+  void leave_saved_to_context() noexcept;
   std::string name_;
 };
 

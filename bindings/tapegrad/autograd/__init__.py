@@ -31,6 +31,11 @@ __all__ = [
 __getattr__, __dir__ = _more_names(__name__, ("forward_ad", "functional", "profiler"))
 
 
+def _profiler_enabled() -> bool:
+    """Whether operators are being recorded by a profiler."""
+    return _C._profiler_running()
+
+
 class _Runs(_threading.local):
     """How many runs of this thread ask for the gradients of chosen tensors only."""
 

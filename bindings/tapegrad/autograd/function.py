@@ -9,6 +9,7 @@ from .._C._autograd import FunctionCtx
 from .._C._autograd import apply as _apply
 from .grad_mode import no_grad
 
+BackwardCFunction = FunctionCtx  # PyTorch's name for what ctx is
 __all__ = ["Function", "FunctionCtx", "InplaceFunction", "NestedIOFunction", "once_differentiable"]
 
 

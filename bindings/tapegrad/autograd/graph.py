@@ -6,10 +6,25 @@ import threading
 from typing import NamedTuple
 
 from .._C import Tensor, _autograd
-from .._C._autograd import Node
+from .._C._autograd import FunctionCtx
+from .._C._autograd import Node as _Node
 
 __all__ = ["GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
            "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks"]
+
+
+class _NodeType(type):
+    """The types of nodes do not derive from Node, and those of custom Functions are two: of the node, and of `ctx`."""
+
+    def __instancecheck__(cls, instance) -> bool:
+        return isinstance(instance, (_Node, FunctionCtx))
+
+    def __subclasscheck__(cls, subclass) -> bool:
+        return subclass is cls or getattr(subclass, "_stands_for_node", False) or issubclass(subclass, (_Node, FunctionCtx))
+
+
+class Node(metaclass=_NodeType):
+    """A recorded operator of the tape: `isinstance(y.grad_fn, Node)`, and so is the ctx of a custom Function."""
 
 
 class GradientEdge(NamedTuple):
@@ -133,34 +148,40 @@ class _MultiHandle:
         self.remove()
 
 
+class _Pass(threading.local):
+    """The backward pass of this thread that a hook of several tensors waits for: its number, and the gradients that have come; None
+    when the hook has been called."""
+
+    number = -1
+    grads: list | None = None
+
+
 def register_multi_grad_hook(tensors, fn, *, mode: str = "all"):
     """Calls fn(grads) once all gradients of `tensors` are there ("all"; one whose gradient never comes counts as None
     at the end of backward), or fn(grad) at the first ("any"), once in each backward. Returns a handle with remove()."""
     if mode not in ("all", "any"):
         raise ValueError(f"register_multi_grad_hook: Expects mode to be one of ('all', 'any') but got {mode}")
     tensors = tuple(tensors)
-    state = {"grads": [None] * len(tensors), "armed": False, "done": False}
+    state = _Pass()
 
-    def reset() -> None:
-        grads, done = state["grads"], state["done"]
-        state.update(grads=[None] * len(tensors), armed=False, done=False)
-        if mode == "all" and not done:
+    def finish() -> None:
+        grads, state.grads = state.grads, None
+        if mode == "all" and grads is not None:
             fn(grads)
 
     def hook_for(index):
         def hook(grad):
-            if not state["armed"]:
-                state["armed"] = True
-                _autograd.queue_callback(reset)
-            if mode == "any":
-                if not state["done"]:
-                    state["done"] = True
-                    fn(grad)
+            number = _autograd._current_graph_task_id()
+            if state.number != number:  # whatever the one before left: an error may have ended it
+                state.number, state.grads = number, [None] * len(tensors)
+                _autograd.queue_callback(finish)
+            grads = state.grads
+            if grads is None or (mode == "any" and grad is None):
                 return
-            state["grads"][index] = grad
-            if not state["done"] and all(g is not None for g in state["grads"]):
-                state["done"] = True
-                fn(state["grads"])
+            grads[index] = grad
+            if mode == "any" or all(g is not None for g in grads):
+                state.grads = None
+                fn(grad if mode == "any" else grads)
 
         return hook
 

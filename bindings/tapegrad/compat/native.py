@@ -48,7 +48,8 @@ _VALUES = {"TensorBase": TensorBase, "_jit_can_fuse_on_cpu": lambda *a: False, "
            "_set_deterministic_algorithms": settings.use_deterministic_algorithms,
            "_get_deterministic_fill_uninitialized_memory": lambda: settings._deterministic["fill"],
            "_set_deterministic_fill_uninitialized_memory": lambda fill: settings._set_deterministic(fill=fill),
-           "_GLIBCXX_USE_CXX11_ABI": True, "_WeakTensorRef": _WeakTensorRef, "_are_functorch_transforms_active": lambda: False}
+           "_GLIBCXX_USE_CXX11_ABI": True, "_WeakTensorRef": _WeakTensorRef, "_are_functorch_transforms_active": lambda: False,
+           "_current_graph_task_id": lambda: _C._autograd._current_graph_task_id(), "_current_autograd_node": lambda: _C._autograd.current_node()}
 
 
 class Functions(dict):
@@ -88,6 +89,9 @@ def _delayed_error(message: str, count: int):
             raise RuntimeError(message)
 
     return DelayedError.apply
+
+
+_delayed_error._stands_for_node = True  # `torch._C._functions.DelayedError` is a type of nodes there
 
 
 def _nothing(*args, **kwargs) -> None:

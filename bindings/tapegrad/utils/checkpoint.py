@@ -240,7 +240,7 @@ class _Frame:
         found: list = []
 
         def keep(tensor):
-            found.append(tensor.detach())
+            found.append(tensor.detach() if tensor.requires_grad else tensor)
             if self.early_stop and len(found) == len(self.looks):
                 raise _Stop
             return len(found) - 1

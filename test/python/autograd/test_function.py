@@ -5,7 +5,7 @@ import re
 import pytest
 import tapegrad as tg
 from autograd.leaves import InPlace, Same, Square, leaf
-from tapegrad.autograd import Function, gradcheck, gradgradcheck
+from tapegrad.autograd import Function, gradcheck, gradgradcheck, graph
 from tapegrad.autograd.function import once_differentiable
 
 
@@ -454,3 +454,55 @@ def test_several_views_of_a_function():
 
     with pytest.raises(RuntimeError, match="Output 1 of Views is a view and is being modified inplace. This view is the output of a function that returns multiple views"):
         Views.apply(leaf(1, 2) * 1)[1].add_(1)
+
+
+def test_a_context_that_is_kept_has_what_was_saved_after_its_node_has_gone():
+    kept = []
+
+    class Keeps(Function):
+        @staticmethod
+        def forward(ctx, x, save_output):
+            kept.append(ctx)
+            y = x * 2
+            ctx.save_for_backward(y if save_output else x)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2, None
+
+    x = leaf(1, 2)
+    Keeps.apply(x, False)
+    assert kept[0].saved_tensors[0] is x
+    Keeps.apply(x, True)
+    with pytest.raises(RuntimeError, match="the node of this context has been freed"):  # it saved an output, which is the node's own
+        kept[1].saved_tensors  # noqa: B018
+    y = Keeps.apply(x, False)
+    y.sum().backward()
+    with pytest.raises(RuntimeError):
+        kept[2].saved_tensors  # noqa: B018  backward has released it
+    del y
+    with pytest.raises(RuntimeError):
+        kept[2].saved_tensors  # noqa: B018
+
+
+def test_nodes_have_the_class_of_their_context():
+    seen = []
+
+    class Named(Function):
+        @staticmethod
+        def forward(ctx, x):
+            seen.append(isinstance(ctx, graph.Node))
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    node = Named.apply(leaf(1)).grad_fn
+    assert node.__class__ is Named._backward_cls and isinstance(node, Named._backward_cls)
+    exp = leaf(1).exp().grad_fn
+    for each in (node, exp, exp.next_functions[0][0]):
+        assert isinstance(each, graph.Node) and issubclass(type(each), graph.Node) and graph.Node not in type(each).mro()
+    assert seen == [True] and issubclass(graph.Node, graph.Node) and issubclass(tg.autograd.function.BackwardCFunction, graph.Node)
+    assert not isinstance(None, graph.Node) and not isinstance(graph.Node, graph.Node) and not issubclass(int, graph.Node)

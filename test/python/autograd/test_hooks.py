@@ -1,5 +1,7 @@
 """Hooks on tensors, leaves and nodes."""
 
+import threading
+
 import pytest
 import tapegrad as tg
 from autograd.leaves import leaf
@@ -229,3 +231,52 @@ def test_a_retained_gradient_is_what_arrives_at_the_node_before_its_prehooks():
         for hook in (True, False):
             for wanted in (None, "x", "y"):
                 assert run(tg, before, hook, wanted) == run(torch, before, hook, wanted), (before, hook, wanted)
+
+
+def test_hooks_are_told_that_no_gradient_came():
+    x, seen = leaf(1, 2, 3), []
+    first, second, _ = x.unbind()
+    first.register_hook(seen.append)
+    second.backward()
+    assert seen == [None] and x.grad.tolist() == [0, 1, 0]
+
+    y = x * 1
+    y.register_hook(lambda g: tg.ones(3, dtype=tg.float64) if g is None else None)
+    with pytest.raises(RuntimeError, match="can't replace a None gradient with a non-None value"):
+        tg.autograd.grad(tg.autograd.function.UndefinedGrad.apply(y).sum(), x)
+
+
+def test_node_hooks_run_without_a_gradient():
+    x, seen = leaf(1, 2), []
+    y = x * 1
+    y.grad_fn.register_prehook(lambda grads: seen.append(grads))
+    y.grad_fn.register_hook(lambda inputs, outputs: seen.append((inputs, outputs)))
+    tg.autograd.grad(tg.autograd.function.UndefinedGrad.apply(y).sum(), x, allow_unused=True)
+    assert seen[0] == (None,) and seen[1][1] == (None,) and set(seen[1][0]) == {None}
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("all", [[True, False]] * 6), ("any", [True] * 6)])
+def test_hooks_of_several_tensors_run_once_in_each_thread_and_after_errors(mode, expected):
+    x, y, seen, fail = leaf(1), leaf(2), [], [False]
+    graph.register_multi_grad_hook((x, y), lambda g: seen.append([t is not None for t in g] if mode == "all" else g is not None), mode=mode)
+    z = x * 1
+
+    def hook(grad):
+        if fail[0]:
+            raise ValueError("wanted")
+
+    x.register_hook(hook)  # after the other
+    threads = [threading.Thread(target=lambda: z.backward(inputs=(x,), retain_graph=True)) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    fail[0] = True
+    before = len(seen)
+    with pytest.raises(ValueError, match="wanted"):
+        z.backward(retain_graph=True)
+    del seen[before:]
+    fail[0] = False
+    z.backward()
+    assert seen == expected
+    assert tg._C._autograd._current_graph_task_id() == -1

@@ -196,3 +196,22 @@ def test_helpers():
         tg.autograd.grad(cp.checkpoint(lambda v: v * 2, x, use_reentrant=True).sum(), x)
     with pytest.warns(UserWarning, match="None of the inputs"):
         cp.checkpoint(lambda v: v * 2, tg.ones(1), use_reentrant=True)
+
+
+def test_what_needs_no_gradient_is_given_back_itself():
+    seen = []
+
+    class Keeps(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            ctx.save_for_backward(y)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.extend(ctx.saved_tensors)
+            return grad, None
+
+    a, b = tg.tensor(1.0, requires_grad=True), tg.tensor(1.0)
+    cp.checkpoint(Keeps.apply, a, b, use_reentrant=False).backward()
+    assert seen[0] is b

@@ -159,13 +159,17 @@ def download_file(url, binary=True):
 
 
 def gradcheck(fn, inputs, **kwargs):
-    """autograd.gradcheck."""
-    return _tg.autograd.gradcheck(fn, inputs, **{key: value for key, value in kwargs.items() if value is not None})
+    """autograd.gradcheck, in its fast form and with vmap over backward unless the test says otherwise."""
+    return _tg.autograd.gradcheck(fn, inputs, **_for_tests(kwargs))
 
 
 def gradgradcheck(fn, inputs, grad_outputs=None, **kwargs):
-    """autograd.gradgradcheck."""
-    return _tg.autograd.gradgradcheck(fn, inputs, grad_outputs, **{key: value for key, value in kwargs.items() if value is not None})
+    """autograd.gradgradcheck, likewise."""
+    return _tg.autograd.gradgradcheck(fn, inputs, grad_outputs, **_for_tests(kwargs))
+
+
+def _for_tests(kwargs: dict) -> dict:
+    return {"check_batched_grad": True, "fast_mode": True, **{key: value for key, value in kwargs.items() if value is not None}}
 
 
 def _assertGradAndGradgradChecks(test_case, apply_fn, inputs, **kwargs):
