@@ -2,9 +2,11 @@
 #include <Python.h>
 #include <structmember.h>
 
+#include <algorithm>
 #include <array>
 
 #include "tapegrad/bindings/arguments/args.h"
+#include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
 #include "tapegrad/bindings/interpreter/type_object.h"
@@ -323,9 +325,19 @@ PyRef apply_function_of(PyObject* cls, PyObject* const* args, Py_ssize_t nargs, 
     static PyObject* const name = PyUnicode_InternFromString("_materialize_non_diff_grads");
     node->context.set_materialize_non_differentiable(PyDict_GetItem(c.dict, name) != Py_False);
   }
+  // An argument of a type of the program's that comes back as it is keeps its type.
+  const auto keeps_type = [&](size_t i) {
+    PyObject* item = PyTuple_GET_ITEM(results.objects.get(), static_cast<Py_ssize_t>(i));
+    return std::find(args, args + nargs, item) != args + nargs && is_tensor(item) && !is_exact_tensor(item) &&
+           !autograd::needs_grad(unwrap(item)) && !names_tensor(c.dirty, item);
+  };
   node->wrap_outputs(results.tensors, inputs, recording);
   PyRef outputs = new_tuple(results.tensors.size(), [&](size_t i) {
     Tensor& t = results.tensors[i];
+    if (t.defined() && keeps_type(i)) {
+      PyObject* item = PyTuple_GET_ITEM(results.objects.get(), static_cast<Py_ssize_t>(i));
+      return call_method(item, "view_as", item).release();
+    }
     if (t.defined()) return wrap(std::move(t));
     return Py_NewRef(PyTuple_GET_ITEM(results.objects.get(), static_cast<Py_ssize_t>(i)));
   });

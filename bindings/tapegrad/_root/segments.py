@@ -55,7 +55,7 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
         sizes = flat_lengths.reshape(-1, *[1] * len(rest))
         empty = _EMPTY["mean"] if initial is None else initial
         result = _ops["where"](sizes > 0, result / sizes.clamp(min=1), _ops["full"]((), empty, dtype=data.dtype, device=data.device))
-    return result.reshape(*lengths.shape, *rest)
+    return result.reshape((*lengths.shape, *rest))
 
 
 _segment_reduce = segment_reduce  # PyTorch's operator, which graph networks call

@@ -73,7 +73,7 @@ def jacrev(func, argnums=0, *, has_aux: bool = False, chunk_size: int | None = N
             [x.new_zeros(0, *x.shape) for x in recording.inputs]
         rows, start = [], 0
         for y in leaves:
-            rows.append([recording.finish(c.narrow(0, start, y.numel()).reshape(*y.shape, *x.shape))
+            rows.append([recording.finish(c.narrow(0, start, y.numel()).reshape((*y.shape, *x.shape)))
                          for c, x in zip(columns, recording.inputs, strict=True)])
             start += y.numel()
         result = _assemble(rows, leaves, spec, recording, argnums)
@@ -95,7 +95,7 @@ def jacfwd(func, argnums=0, has_aux: bool = False, *, chunk_size: int | None = N
             row, start = [], 0
             for x in recording.inputs:
                 part = column.narrow(0, start, x.numel()).movedim(0, -1)
-                row.append(recording.finish(part.reshape(*y.shape, *x.shape)))
+                row.append(recording.finish(part.reshape((*y.shape, *x.shape))))
                 start += x.numel()
             rows.append(row)
         result = _assemble(rows, leaves, spec, recording, argnums)

@@ -506,3 +506,21 @@ def test_nodes_have_the_class_of_their_context():
         assert isinstance(each, graph.Node) and issubclass(type(each), graph.Node) and graph.Node not in type(each).mro()
     assert seen == [True] and issubclass(graph.Node, graph.Node) and issubclass(tg.autograd.function.BackwardCFunction, graph.Node)
     assert not isinstance(None, graph.Node) and not isinstance(graph.Node, graph.Node) and not issubclass(int, graph.Node)
+
+
+def test_an_argument_that_comes_back_as_it_is_keeps_its_type():
+    class Own(tg.Tensor):
+        pass
+
+    class Fn(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x, x * 2
+
+        @staticmethod
+        def backward(ctx, grad, _):
+            return grad
+
+    x = tg.ones(2).as_subclass(Own)
+    same, _ = Fn.apply(x)
+    assert type(same) is Own and same is not x and same._shares_storage(x) and not same.requires_grad

@@ -332,3 +332,10 @@ def test_numbers_of_a_sample_are_indices():
     assert tg.vmap(lambda a, i: a[i])(x, tg.tensor([0, 2])).equal(tg.stack([x[0, 0], x[1, 2]]))
     with pytest.raises(RuntimeError, match="vmap"):
         tg.vmap(lambda i: x[i > 1])(y)
+
+
+@pytest.mark.parametrize("jacobian", [tg.func.jacrev, tg.func.jacfwd])
+def test_jacobians_of_numbers(jacobian):
+    x = tg.tensor(3.0)
+    assert jacobian(lambda x: x * x)(x).item() == 6 and jacobian(lambda x: x * x)(x).shape == ()
+    assert tg.autograd.functional.jacobian(lambda x: x * x, x, vectorize=True).item() == 6
