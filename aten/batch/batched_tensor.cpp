@@ -167,6 +167,23 @@ void set_view_(const Tensor& self, const ViewSpec& view) {
 Below::Below(int n) noexcept : saved_(visible) { show(n - 1); }
 Below::~Below() { show(saved_); }
 
+Suspended::Suspended(int n)
+    : recorded_(recorded_levels),
+      visible_(visible),
+      first_(std::min(std::max(n, 1) - 1, static_cast<int>(levels().size()))) {
+  auto& stack = levels();
+  levels_.assign(stack.begin() + first_, stack.end());
+  stack.erase(stack.begin() + first_, stack.end());
+  show(first_);
+}
+Suspended::~Suspended() {
+  auto& stack = levels();
+  stack.erase(stack.begin() + std::min(first_, static_cast<int>(stack.size())), stack.end());  // what was not left
+  stack.insert(stack.end(), levels_.begin(), levels_.end());  // in the memory that they had
+  recorded_levels |= recorded_;
+  show(visible_);
+}
+
 AllLevels::AllLevels() noexcept : saved_(visible) {
   if (had_levels) show(static_cast<int>(levels().size()));
 }

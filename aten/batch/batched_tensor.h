@@ -12,6 +12,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <vector>
 
 #include "tapegrad/aten/tensor.h"
 
@@ -79,6 +80,22 @@ class TG_API Below {
 
  private:
   int saved_;
+};
+
+// For its lifetime `level` and those above it have not been entered: code of the program that runs below it may enter
+// others.
+class TG_API Suspended {
+ public:
+  explicit Suspended(int level);
+  ~Suspended();
+  Suspended(const Suspended&) = delete;
+  Suspended& operator=(const Suspended&) = delete;
+
+ private:
+  std::vector<Level> levels_;
+  uint64_t recorded_;
+  int visible_;
+  int first_;
 };
 
 // The device on which new memory is made for something on `d`.

@@ -123,6 +123,20 @@ PyMethodDef transform_functions[] = {
       batch::leave(static_cast<int>(to_int(level, {"vmap", "level"})));
       keep_modes(kModeBatch);
     }>("_vmap_leave(level)"),
+    method<"_vmap_level_info", [](int64_t level) {  // (samples, randomness)
+      TG_CHECK(level >= 1 && level <= batch::depth(), Runtime, "vmap: there is no level {}", level);
+      const batch::Level& l = batch::level(static_cast<int>(level));
+      const char* names[] = {"error", "same", "different"};
+      return own(Py_BuildValue("Ls", static_cast<long long>(l.size), names[static_cast<int>(l.randomness)]));
+    }>("_vmap_level_info(level)"),
+    method<"_vmap_below", [](int64_t level, PyObject* function) {  // function(), as if the level had not been entered
+      struct Keep {
+        ~Keep() { keep_modes(kModeBatch); }
+      } keep;
+      const batch::Suspended suspended(static_cast<int>(level));
+      keep_modes(kModeBatch);
+      return own(PyObject_CallNoArgs(function));
+    }>("_vmap_below(level, function)"),
     method<"_vmap_depth", [] { return batch::depth(); }>(),
     {"_vmap_wrap", as_c_function(vmap_wrap), METH_FASTCALL, "_vmap_wrap(tensor, level, has_dim)"},
     {"_vmap_unwrap", as_c_function(vmap_unwrap), METH_FASTCALL, "_vmap_unwrap(tensor, level): (tensor, has_dim)"},

@@ -4,7 +4,7 @@ import functools
 import inspect
 import types
 
-from .._C import Tensor
+from .._C import Tensor, _vmap_depth
 from .._C._autograd import FunctionCtx
 from .._C._autograd import apply as _apply
 from .grad_mode import no_grad
@@ -60,6 +60,15 @@ def _call(cls, *args, **kwargs):
         args, kwargs = _bound(cls, args, kwargs), {}
     if kwargs:
         raise TypeError(f"{cls.__name__}.apply: takes no keyword arguments: got {', '.join(kwargs)}")
+    if _vmap_depth():
+        from ..func._functions import apply_mapped
+
+        return apply_mapped(cls, args)
+    return _run(cls, args)
+
+
+def _run(cls, args):
+    """The call itself, at the level of vmap that is there."""
     return _apply(cls, *args) if _in_forward_mode is None else _in_forward_mode(cls, args)
 
 
@@ -77,7 +86,7 @@ class Function(metaclass=_FunctionMeta):
     """
 
     apply = _Apply()
-    generate_vmap_rule = False  # vmap runs a custom Function as any other code, and asks for no rule
+    generate_vmap_rule = False  # or True; without it and without vmap below, vmap maps forward and backward over the samples, too
 
     def __call__(self, *args, **kwargs):
         raise RuntimeError("Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd function with "
@@ -101,8 +110,9 @@ class Function(metaclass=_FunctionMeta):
 
     @staticmethod
     def vmap(info, in_dims, *args):
-        """PyTorch's rule for vmap, which is not asked for here."""
-        raise NotImplementedError("Function.vmap: vmap runs forward itself")
+        """What vmap calls in place of forward, where a subclass defines it: the arguments hold all samples, of a tensor along the dimension
+        that its place in `in_dims` says (None: it is the same for all); `info` has batch_size and randomness. Returns (output, out_dims)."""
+        raise NotImplementedError("Function.vmap: this Function has no rule of its own")
 
     @staticmethod
     def backward(ctx, *grad_outputs):
