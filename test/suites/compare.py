@@ -58,11 +58,10 @@ def _cause(test: str, here: Outcomes) -> str:
 
 
 def _last(message: str) -> str:
-    """The line of the error itself, without numbers, addresses and paths of one test."""
-    lines = [line for line in message.splitlines() if re.match(r"^E\s+\S", line)]
-    errors = [line for line in lines if re.match(r"^E\s+([\w.]+(Error|Exception|Warning|Failed|Interrupt)\b|Failed)", line)]
-    line = (errors or lines or message.strip().splitlines() or ["no message"])[-1]
-    line = re.sub(r"^E\s+", "", line)
+    """The line of the error itself, without numbers, addresses and paths of one test: the message's first, or else the traceback's last."""
+    lines = [line.strip() for line in message.strip().splitlines()] or ["no message"]
+    errors = [line for line in lines if re.match(r"([\w.]+(Error|Exception|Warning|Failed|Interrupt)\b|Failed)", line)]
+    line = errors[0] if errors and errors[0] == lines[0] else errors[-1] if errors else lines[0]
     return re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)?", "N", line)[:200]
 
 

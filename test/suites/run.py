@@ -104,8 +104,9 @@ def _run(suite: Suite, library: str, options, plugin=(), variables=()) -> Outcom
                    **dict(variables)}  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.xml")
-        command = [options.python, *(["-m", "tapegrad"] if library == "tapegrad" else []), "-m", "pytest", "-q", "--no-header", "--tb=short",
+        command = [options.python, *(["-m", "tapegrad"] if library == "tapegrad" else []), "-m", "pytest", "-q", "--no-header", "--tb=native",
                    "-p", "no:cacheprovider", "--continue-on-collection-errors", f"--junitxml={report}", f"--basetemp={scratch}/tests", f"--timeout={suite.seconds}"]  # fmt: skip
+        # native: the other forms of tracebacks parse the test's file anew for each frame, seconds for one of 13,000 lines.
         if options.jobs > 1:
             command += ["-n", str(options.jobs), "--dist", "worksteal"]
         if options.select:
@@ -125,7 +126,7 @@ def _read(report: Path, ended: str) -> Outcomes:
         bad = [(child.tag, child) for child in case if child.tag in ("failure", "error", "skipped")]
         if bad:
             tag, child = bad[0]
-            others[name] = (tag, f"{child.get('message') or ''}\n{child.text or ''}"[-4000:] if tag != "skipped" else child.get("message") or "")
+            others[name] = (tag, f"{(child.get('message') or '')[:1000]}\n{(child.text or '')[-3000:]}" if tag != "skipped" else child.get("message") or "")
         else:
             passed.append(name)
     return Outcomes(passed, others, round(seconds, 1), ended)
