@@ -505,7 +505,7 @@ def _direction(t, seed: int) -> Tensor:
     """A tensor like `t` of length 1 whose coordinates are of no pattern and not negative; the same in each call."""
     from .. import Generator, rand, view_as_complex
 
-    vector = rand(*t.shape, *(2,) if t.is_complex() else (), generator=Generator().manual_seed(seed), dtype=float64, device="cpu") + 0.1
+    vector = rand((*t.shape, 2) if t.is_complex() else t.shape, generator=Generator().manual_seed(seed), dtype=float64, device="cpu") + 0.1
     vector = vector / vector.norm()
     return (view_as_complex(vector) if t.is_complex() else vector).to(t.device, t.dtype)
 

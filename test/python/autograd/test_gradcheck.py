@@ -282,6 +282,13 @@ def test_fast_mode_names_the_wrong_element(dtype):
     assert gradcheck(Slightly.apply, x, fast_mode=True, raise_exception=False) is False
 
 
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0)])
+def test_fast_mode_of_numbers_and_of_nothing(shape):
+    x = tg.full(shape, 0.5, dtype=tg.float64, requires_grad=True)
+    assert gradcheck(lambda x: (x.sin(), x.sum()), x, fast_mode=True, check_forward_ad=True)
+    assert gradgradcheck(lambda x: x.sin().sum(), x, fast_mode=True)
+
+
 def test_fast_mode_sees_errors_that_are_antisymmetric():
     class Turned(Same):
         @staticmethod
