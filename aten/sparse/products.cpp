@@ -64,9 +64,15 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, const 
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
-  TG_CHECK(input.ndim() == 2 && weight.ndim() == 2, Runtime,
+  TG_CHECK(weight.ndim() == 2 && (input.ndim() == 2 || (input.ndim() > 0 && !input.is_sparse())), Runtime,
            "linear: a sparse operand needs matrices: got sizes {} and {}", format_ints(input.sizes()),
            format_ints(weight.sizes()));
+  if (input.ndim() != 2) {  // rows of a matrix
+    DimVector sizes(input.sizes());
+    const Tensor rows = sparse::linear(tapegrad::reshape(input, {-1, input.size(-1)}), weight, bias);
+    sizes[sizes.size() - 1] = rows.size(1);
+    return tapegrad::reshape(rows, sizes);
+  }
   const Tensor product = tapegrad::mm(input, tapegrad::t(weight));
   return bias.defined() ? tapegrad::add(product, bias) : product;
 }

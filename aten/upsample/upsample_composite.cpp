@@ -51,6 +51,21 @@ std::vector<V> repeated(const char* name, Given given, size_t n) {
   return values;
 }
 
+// Whether the strides say that channels lie innermost, in PyTorch's reading: where sizes of 1 leave it open, they do
+// not.
+bool has_channels_last(const Tensor& t) {
+  const int n = t.ndim();
+  if (n < 4 || t.impl()->stride(1) == 0) return false;
+  int64_t least = 0;
+  for (int k = 0; k < n; ++k) {
+    const int d = k == 0 ? 1 : k == n - 1 ? 0 : n - k;  // 1, then the spatial dimensions from the last, then 0
+    const int64_t size = t.impl()->size(d), stride = t.impl()->stride(d);
+    if (size == 0 || stride < least || (d == 0 && least == t.impl()->stride(1))) return false;
+    least = size > 1 ? stride * size : stride;
+  }
+  return true;
+}
+
 // The last `kept` sizes, the ones before them as one size (1 where there are none).
 DimVector folded(const Tensor& t, int64_t kept) {
   DimVector sizes;
@@ -109,8 +124,11 @@ Tensor interpolate(const Tensor& input, OptionalInts size, const std::optional<s
     const bool kept = sizes[d] == in && (antialias || mode == "nearest");
     if (kept || (sizes[d] == 2 * in && mode == "nearest")) (*scales)[d] = kept ? 1 : 2;
   }
-  if (m.kernel.empty()) return _adaptive_avg_pool(input, sizes);
-  return _upsample(input, sizes, antialias ? m.smooth : m.kernel, align_corners.value_or(false), scales);
+  const Tensor result = m.kernel.empty() ? _adaptive_avg_pool(input, sizes)
+                                         : _upsample(input, sizes, antialias ? m.smooth : m.kernel,
+                                                     align_corners.value_or(false), scales);
+  if (!has_channels_last(input)) return result;
+  return contiguous(result, MemoryFormat::ChannelsLast);
 }
 
 namespace {

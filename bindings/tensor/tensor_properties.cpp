@@ -214,6 +214,7 @@ PyGetSetDef tensor_properties[] = {
     {"itemsize", TG_GET(PyLong_FromSize_t(t.itemsize())), nullptr, "Bytes per element.", nullptr},
     {"nbytes", TG_GET(PyLong_FromLongLong(t.nbytes())), nullptr, "Bytes of all elements together.", nullptr},
     {"grad", get_grad, set_grad, "The gradient accumulated by backward(), or None.", nullptr},
+    {"_grad", get_grad, set_grad, "PyTorch's other name for grad.", nullptr},
     {"grad_fn", TG_GET_CHECKED(grad_fn_object(t)), nullptr, "The node that made this tensor, or None.", nullptr},
     {"requires_grad", TG_GET(wrap(on_tape(t).requires_grad())), set_requires_grad, "Whether gradients flow here.",
      nullptr},

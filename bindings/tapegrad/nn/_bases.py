@@ -236,6 +236,10 @@ class _InstanceNorm(_NormBase):
 
     _learns = False
 
+    def _get_no_batch_dim(self) -> int:
+        """How many dimensions an input without a batch has."""
+        return self._dimensions + 1
+
     def _instance_norm(self, input):
         d = self._dimensions
         if input.dim() not in (d + 1, d + 2):

@@ -205,3 +205,54 @@ def test_gradients_of_cross_entropy_in_rows_of_extremes():
         F.cross_entropy(ours, tapegrad.full((4,), target), reduction="sum").backward()
         torch.nn.functional.cross_entropy(theirs, torch.full((4,), target), reduction="sum").backward()
         np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic", "area"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_resampling_keeps_channels_last_as_torch_does(mode, dtype):
+    if mode == "area" and dtype == "uint8":
+        pytest.skip("PyTorch has no averages of bytes")
+    numbers = np.random.default_rng(0).integers(0, 255, (2, 3, 8, 6)).astype(dtype)
+
+    def views(lib):
+        x = lib.tensor(numbers).contiguous(memory_format=lib.channels_last)
+        return [x, x[:, :, 1:, ::2], x[:1], x[:1][0][None], x[:, :1], x.contiguous(), x.transpose(2, 3), x[:, :, :1, :1]]
+
+    for mine, theirs in zip(views(tapegrad), views(torch), strict=True):
+        a, b = (lib.nn.functional.interpolate(x, size=(5, 7), mode=mode) for lib, x in ((tapegrad, mine), (torch, theirs)))
+        steps = [[step for step, size in zip(t.stride(), t.shape, strict=True) if size > 1] for t in (a, b)]
+        assert steps[0] == steps[1], mine.stride()
+        if dtype == "uint8":
+            assert (a.short() - tapegrad.from_numpy(b.numpy()).short()).abs().max() <= 1
+        else:
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-4)
+
+
+def test_resampling_keeps_channels_last_in_three_dimensions():
+    x = tapegrad.rand(2, 3, 4, 5, 6, requires_grad=True)
+    y = tapegrad.nn.functional.interpolate(x.contiguous(memory_format=tapegrad.channels_last_3d), size=(3, 3, 3), mode="trilinear")
+    assert y.is_contiguous(memory_format=tapegrad.channels_last_3d)
+    y.sum().backward()
+    assert x.grad.sum().item() == pytest.approx(2 * 3 * 27)
+
+
+@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr"])
+def test_linear_with_a_sparse_weight_takes_inputs_of_any_shape(layout):
+    dense, bias = tapegrad.rand(5, 4, dtype=tapegrad.float64), tapegrad.rand(5, dtype=tapegrad.float64)
+    weight = getattr(dense, layout)()
+    for shape in ((4,), (3, 4), (2, 3, 4), (0, 4), (2, 0, 4)):
+        x = tapegrad.rand(shape, dtype=tapegrad.float64, requires_grad=True)
+        y, expected = tapegrad.nn.functional.linear(x, weight, bias), tapegrad.nn.functional.linear(x, dense, bias)
+        assert y.shape == expected.shape and y.allclose(expected)
+        assert tapegrad.autograd.grad(y.sum(), x)[0].allclose(tapegrad.autograd.grad(expected.sum(), x)[0])
+    with pytest.raises(RuntimeError, match="a sparse operand needs matrices"):
+        tapegrad.nn.functional.linear(tapegrad.rand(2, 2, 4).to_sparse(), dense.float())
+
+
+def test_names_of_torch_for_gradients_and_dimensions():
+    x = tapegrad.ones(2, requires_grad=True)
+    x._grad = tapegrad.full((2,), 3.0)
+    assert x.grad.tolist() == [3, 3] and x._grad is x.grad
+    del x._grad
+    assert x.grad is None
+    assert [getattr(tapegrad.nn, f"InstanceNorm{d}d")(2)._get_no_batch_dim() for d in (1, 2, 3)] == [2, 3, 4]
