@@ -211,8 +211,13 @@ Edge CopySlices::view_edge() {
 }
 
 GradList CopySlices::apply(GradList grads) {
-  Tensor buffer = buffer_like(base);
-  tapegrad::copy_(buffer, grads[0]);
+  Tensor buffer;
+  if (grads[0].is_batched() && IntSpan(base.strides) == IntSpan(contiguous_strides(base.sizes))) {
+    buffer = tapegrad::clone(grads[0], MemoryFormat::Contiguous);  // of as many samples
+  } else {
+    buffer = buffer_like(base);
+    tapegrad::copy_(buffer, grads[0]);
+  }
   Tensor part = part_of(buffer, base, view);
   GradList inner = fn->apply({tapegrad::clone(part)});
   TG_CHECK(inner.size() == fn->edges.size(), Runtime,

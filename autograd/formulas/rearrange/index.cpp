@@ -78,7 +78,8 @@ Tensor gather_grad(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor&
     }
     return sparse::make(raw::stack(coordinates, 0), reshape(grad, {-1}), sizes, false);
   }
-  return scatter_add_(zeros_of(sizes, grad), dim, places, grad);
+  const Tensor zeros = zeros_of(sizes, grad);
+  return grad.is_batched() ? scatter_add(zeros, dim, places, grad) : scatter_add_(zeros, dim, places, grad);
 }
 
 Tensor scatter_source_grad(const Tensor& grad, int64_t dim, const Tensor& index, IntSpan sizes) {

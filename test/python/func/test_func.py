@@ -339,3 +339,22 @@ def test_jacobians_of_numbers(jacobian):
     x = tg.tensor(3.0)
     assert jacobian(lambda x: x * x)(x).item() == 6 and jacobian(lambda x: x * x)(x).shape == ()
     assert tg.autograd.functional.jacobian(lambda x: x * x, x, vectorize=True).item() == 6
+
+
+def _relu_of_a_row(x):
+    y = x * 1
+    tg.nn.functional.relu_(y[0])
+    return y
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: x.gather(0, tg.tensor([[0, 1, 2, 0], [2, 2, 1, 0]])), lambda x: x.select_scatter(x[:, 0] * 2, 1, 1), _relu_of_a_row,
+    lambda x: tg.nn.functional.embedding_bag(tg.tensor([[0, 1], [1, 2]]), x, mode="max"),
+    lambda x: tg.nn.functional.multi_margin_loss(x, tg.tensor([0, 1, 2]))], ids=["gather", "select_scatter", "write to a view", "embedding_bag", "multi_margin_loss"])
+def test_vmap_over_backward(f):
+    x = tg.tensor([[0.3, -0.75, 1.1, 0.2], [-0.4, 0.9, -1.3, 0.6], [0.8, -0.1, 0.5, -0.9]], dtype=tg.float64, requires_grad=True)
+    assert tg.autograd.gradcheck(f, x, check_batched_grad=True)
+    y = f(x)
+    weights = tg.rand(3, *y.shape, dtype=tg.float64)
+    at_once, = tg.autograd.grad(y, x, weights, is_grads_batched=True, retain_graph=True)
+    assert at_once.allclose(tg.stack([tg.autograd.grad(y, x, w, retain_graph=True)[0] for w in weights]))
