@@ -168,7 +168,7 @@ REFUSED = [lambda s: s.numpy(), lambda s: s.tolist(), lambda s: s.exp(), lambda 
            lambda s: s.to("meta"), lambda s: tg.zeros_like(s), lambda s: s + tg.ones(2, 3), lambda s: s @ s, lambda s: s.item(),
            lambda s: list(s), lambda s: s.max(), lambda s: s == s, lambda s: s.sort(), lambda s: s.nonzero(), lambda s: tg.from_dlpack(s), lambda s: s.resize_(9),
            lambda s: s.unsqueeze(0), lambda s: s.contiguous().exp(), lambda s: s.expand(2, 2, 3),
-           lambda s: tg.nn.functional.linear(tg.ones(4, 2, 3), s), lambda s: tg.where(s, 1.0, 2.0), lambda s: tg.zeros(2, 3).masked_fill_(s, 1), lambda s: s.fill_(2),
+           lambda s: tg.nn.functional.linear(tg.tensor(1.0), s), lambda s: tg.where(s, 1.0, 2.0), lambda s: tg.zeros(2, 3).masked_fill_(s, 1), lambda s: s.fill_(2),
            lambda s: tg.add(tg.ones(2, 3), tg.ones(2, 3), out=s), lambda s: s.set_(tg.ones(3)), lambda s: s.mean(),
            lambda s: tg.equal(s, s), lambda s: tg.nn.functional.embedding(tg.tensor([0]), s), lambda s: setattr(tg.zeros(2, 3), "data", s), lambda s: bool(s),
            lambda s: s.untyped_storage(), lambda s: memoryview(s), lambda s: np.asarray(s), lambda s: s.as_strided((2,), (1,)), lambda s: tg.save(s, "/nonexistent/x")]
