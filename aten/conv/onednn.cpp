@@ -53,7 +53,7 @@ dnnl::memory load(const PlanArg& a, const void* user, Tensor& holder) {
 // One piece. `weight_ready`: the second operand was reordered before.
 void run_piece(const Plan& plan, const void* source, const void* weight, const dnnl::memory* weight_ready,
                const void* bias, void* destination) {
-  OneThread one;
+  CallScope scope;
   Tensor hs, hw, hd, hp;
   try {
     dnnl::memory x = load(plan.source, source, hs);
@@ -147,7 +147,7 @@ class Plans {
 class Weights {
  public:
   Weights(const Geometry& g, const Pieces& p, const Plans& plans, DType type, Pass pass, const void* weight) {
-    OneThread one;
+    CallScope scope;
     try {
       const int64_t per_image = p.band_count() * p.channel_count;
       for (int64_t i = 0; i < 2 * per_image; ++i) {

@@ -43,14 +43,22 @@ void raise(const char* name, const dnnl::error& e) {
   TG_THROW(Runtime, "{}: oneDNN failed: {}", name, e.what());
 }
 
-OneThread::OneThread() {
+CallScope::CallScope() {
+  static const sigset_t kAsynchronous = [] {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) sigdelset(&all, fault);
+    return all;
+  }();
   require_memory(kCallMemory);
-  saved_ = omp_get_max_threads();
-  if (saved_ != 1) omp_set_num_threads(1);
+  pthread_sigmask(SIG_BLOCK, &kAsynchronous, &signals_);
+  threads_ = omp_get_max_threads();
+  if (threads_ != 1) omp_set_num_threads(1);
 }
 
-OneThread::~OneThread() {
-  if (saved_ != 1) omp_set_num_threads(saved_);
+CallScope::~CallScope() {
+  if (threads_ != 1) omp_set_num_threads(threads_);
+  pthread_sigmask(SIG_SETMASK, &signals_, nullptr);
 }
 
 }  // namespace tapegrad::onednn

@@ -4,6 +4,7 @@
 // bits for any number of threads and libgomp never starts one. Thread rules: any thread, several at once.
 #pragma once
 
+#include <signal.h>
 #include <dnnl.hpp>
 
 #include <list>
@@ -33,17 +34,20 @@ inline dnnl::memory wrap(const dnnl::memory::desc& d, const void* p) {
 // Raises what a failed call of the operator `name` means.
 [[noreturn]] void raise(const char* name, const dnnl::error& e);
 
-// Sets OpenMP's number of threads to one for this scope: oneDNN queries it when a primitive is created and when it
-// runs. Raises OutOfMemory if a call would find none.
-class OneThread {
+// What every call of oneDNN is made in. OpenMP's number of threads is one: oneDNN queries it when a primitive is
+// created and when it runs. The thread's signals wait: some kernels (sgemm, and convolutions by it) let the stack
+// pointer point into their working memory, where a signal's handler would write over what lies before that. Raises
+// OutOfMemory if the call would find none.
+class CallScope {
  public:
-  OneThread();
-  ~OneThread();
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
+  CallScope();
+  ~CallScope();
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
 
  private:
-  int saved_;
+  int threads_;
+  sigset_t signals_;
 };
 
 // More than any primitive takes while it is prepared. With less oneDNN would look for another implementation, one that
@@ -69,7 +73,7 @@ class PlanCache {
     }
     std::shared_ptr<const Plan> plan;
     try {
-      OneThread one;
+      CallScope scope;
       require_memory(kPlanMemory);
       plan = make(key);
     } catch (const dnnl::error& e) {

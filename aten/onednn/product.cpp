@@ -94,7 +94,7 @@ bool sgemm(const Product& p, float alpha, const float* a, const float* b, float 
   // It generates its kernels in its first call, and never again if that finds no memory.
   static std::atomic<bool> usable{true};
   if (!usable.load(std::memory_order_relaxed)) return false;
-  OneThread one;
+  CallScope scope;
   count_work(Work::LibraryCall);
   // Long rows of a transposed factor are read in parts: 1.25 times as fast for 3,136 terms, the same for 1,024.
   const int64_t part = p.trans_b && !p.trans_a ? 512 : p.k;
@@ -143,7 +143,7 @@ bool multiply(const Product& p, DType factors, const void* a, const void* b, DTy
       if (!plan) return false;
       last = std::make_unique<Call>(key, std::move(plan));
     }
-    OneThread one;
+    CallScope scope;
     Tensor holder;
     last->a.set_data_handle(const_cast<void*>(a));
     last->b.set_data_handle(const_cast<void*>(b));
