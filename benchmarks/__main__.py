@@ -27,6 +27,7 @@ from . import (
     profiling,
     promises,
     recorded,
+    recorded_memory,
     report,
     rows,
     transforms,
@@ -84,6 +85,8 @@ def main():
     versions |= {n: others.get(n, "") for case in done for n in case.seconds if n not in versions}
     text = report.table(done, versions, libs["tapegrad"].get_num_threads()) + (promises.table(kept) if kept else "")
     text += profiling.table(profiled) if profiled else ""
+    if not options.groups or "record" in options.groups:
+        text += recorded_memory.table(libs["tapegrad"], options.rounds)
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / "-".join([datetime.date.today().isoformat(), "cpu", *filter(None, [options.name])])
     if not options.groups or "distributed" in options.groups:

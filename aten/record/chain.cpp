@@ -32,7 +32,7 @@ Layout layout_of(const pointwise::Iterator& it, int k) {
 // The number of columns of a call by rows, 0 for one of elements one behind the other, -1 for one that is in no chain.
 int64_t columns_of(const Call& call) {
   const pointwise::Iterator& it = *call.pointwise;
-  if (it.ndim < 1 || it.ndim > 2 || it.numel < kLeast || it.on_host != 0) return -1;
+  if (it.ndim < 1 || it.ndim > 2 || it.numel < kLeast || it.on_host != 0 || call.dead) return -1;
   for (int k = 0; k <= it.num_inputs; ++k) {
     const Layout layout = layout_of(it, k);
     if (layout == Layout::Other || (k == 0 && layout != Layout::Dense)) return -1;

@@ -1,4 +1,5 @@
 // Two recordings of one step, call by call.
+#include <algorithm>
 #include <cstring>
 
 #include "tapegrad/aten/record/chain.h"
@@ -8,19 +9,39 @@ namespace tapegrad::record {
 namespace {
 
 class Comparison {
+ private:
+  // Without what a plan has added.
+  template <class R>
+  static auto made_by_program(R& r) {
+    std::vector<decltype(r.calls.data())> calls;
+    for (auto& c : r.calls)
+      if (c.kind == Call::Kind::Chain) {
+        for (auto& member : c.chain->calls)
+          if (!member.again) calls.push_back(&member);
+      } else if (c.kind != Call::Kind::Allocate && c.kind != Call::Kind::Restore && !c.again) {
+        calls.push_back(&c);
+      }
+    std::stable_sort(calls.begin(), calls.end(), [](auto* a, auto* b) { return a->number < b->number; });
+    return calls;
+  }
+
  public:
   Comparison(const Recording& a, Recording& b) : a_(a), b_(b) {}
 
   std::string run() {
-    const std::vector<const Call*> before = made_by_program(a_), now = made_by_program(b_);
-    for (size_t i = 0; i < std::min(before.size(), now.size()); ++i)
+    const std::vector<const Call*> before = made_by_program(a_);
+    const std::vector<Call*> now = made_by_program(b_);
+    for (size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
       if (std::string what = call(*before[i], *now[i]); !what.empty())
         return fmt::format("call {} of {} ({}): {}", i + 1, now.size(), name_of(*now[i]), what);
+      now[i]->seconds = std::min(now[i]->seconds, before[i]->seconds);
+    }
     if (a_.two_parts != b_.two_parts || a_.first_outputs != b_.first_outputs || a_.first_feeds != b_.first_feeds)
       return "it ran in other parts";
     if (before.size() != now.size()) return fmt::format("it made {} calls, {} before", now.size(), before.size());
-    if (a_.slots.size() != b_.slots.size() || a_.outputs.size() != b_.outputs.size()) return "other results";
-    for (size_t i = 0; i < a_.slots.size(); ++i)
+    const size_t slots = b_.slots.size();
+    if (a_.slots.size() - a_.copies != slots || a_.outputs.size() != b_.outputs.size()) return "other results";
+    for (size_t i = 0; i < slots; ++i)
       if (std::string what = slot(a_.slots[i], b_.slots[i]); !what.empty()) return what;
     auto same_draws = [](const DrawnFrom& x, const DrawnFrom& y) {
       return x.generator == y.generator && std::equal(x.end, x.end + 2, y.end);
@@ -38,16 +59,10 @@ class Comparison {
   }
 
  private:
-  // Without what a plan has added.
-  static std::vector<const Call*> made_by_program(const Recording& r) {
-    std::vector<const Call*> calls;
-    for (const Call& c : r.calls)
-      if (c.kind == Call::Kind::Chain) {
-        for (const Call& member : c.chain->calls) calls.push_back(&member);
-      } else if (c.kind != Call::Kind::Allocate && c.kind != Call::Kind::Restore) {
-        calls.push_back(&c);
-      }
-    return calls;
+  // The slot that the program used.
+  int recorded(int slot) const {
+    const int original = slot < 0 ? -1 : a_.slots[static_cast<size_t>(slot)].copy_of;
+    return original < 0 ? slot : original;
   }
   static std::string name_of(const Call& c) {
     return c.entry != nullptr ? c.entry->name : !c.name.empty() ? c.name : "gradient";
@@ -80,15 +95,15 @@ class Comparison {
   }
   bool use(const Use& x, const Use& y) const {
     const ptrdiff_t p = base(a_, x.slot), q = base(b_, y.slot);
-    return x.slot == y.slot && x.offset - p == y.offset - q && x.begin - p == y.begin - q && x.end - p == y.end - q &&
-           x.written == y.written;
+    return recorded(x.slot) == y.slot && x.offset - p == y.offset - q && x.begin - p == y.begin - q &&
+           x.end - p == y.end - q && x.written == y.written;
   }
 
   // The i-th argument; `at` is the position among the uses.
   std::string value(const Call& x, const Call& y, size_t i, size_t& at) const {
     const Value &v = x.values[i], &w = y.values[i];
     if (v.index() != w.index() || x.arguments[i].type() != y.arguments[i].type()) return "another kind of argument";
-    auto next = [&](const Tensor& t) { return t.defined() ? x.uses[at++].slot : -1; };
+    auto next = [&](const Tensor& t) { return t.defined() ? recorded(x.uses[at++].slot) : -1; };
     const char* kShape = "a tensor of another shape";
     return std::visit(
         [&]<class T>(const T& p) -> std::string {
@@ -144,7 +159,7 @@ class Comparison {
     for (size_t i = 0; i < x.numbers.size(); ++i)
       if (std::string what = number(x.numbers[i].item(), y.numbers[i].item()); !what.empty()) return what;
     if (x.kind == Call::Kind::Gradient)
-      return x.leaf.is_same(y.leaf) && tensor(x.grad, y.grad, x.uses.empty() ? -1 : x.uses[0].slot)
+      return x.leaf.is_same(y.leaf) && tensor(x.grad, y.grad, x.uses.empty() ? -1 : recorded(x.uses[0].slot))
                  ? ""
                  : "another gradient";
     if (x.expected != y.expected) return "it went on in another way";

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "tapegrad/aten/dispatch/function.h"
@@ -93,7 +94,9 @@ struct Access {
   static void run(Call call, F&& kernel) {
     {
       const ModeGuard off(0, kModeRecord);
+      const auto start = std::chrono::steady_clock::now();
       kernel();
+      call.seconds = std::chrono::duration<float>(std::chrono::steady_clock::now() - start).count();
     }
     add(std::move(call));
   }
@@ -290,7 +293,8 @@ void node_ran(const void* node) { Access::ran(node); }
 
 }  // namespace detail
 
-void host_call(std::string name, std::vector<const void*> key, std::function<void()> run, bool repeatable) {
+void host_call(std::string name, std::vector<const void*> key, std::function<void()> run, bool repeatable,
+               std::function<HostParts()> parts) {
   if (TG_LIKELY(!active())) return run();
   Call call;
   call.kind = Call::Kind::Host;
@@ -302,6 +306,7 @@ void host_call(std::string name, std::vector<const void*> key, std::function<voi
     run();
   }
   call.host = std::move(run);
+  call.parts = std::move(parts);
   Access::host(std::move(call));
 }
 

@@ -39,6 +39,8 @@ struct Slot {
   bool written_second = false;       // in the second of two parts
   bool chained = false;              // only calls of one chain use it: it needs no memory of its own
   int first = -1, last = -1;         // calls that use it
+  int inside = -1;                   // the slot whose memory it takes over
+  int copy_of = -1;                  // made by a plan: the same values as this one
   std::vector<char>
       initial;  // what was there before the first call that reads it, where none has written it: made by the host
   std::vector<std::pair<char**, ptrdiff_t>> pointers;  // what points into it, beside the tensors, and by how many bytes
@@ -85,9 +87,37 @@ struct Nested {
   virtual std::vector<Tensor> run(TensorSpan inputs) = 0;
 };
 
+// What a host call does to one leaf, which may be done apart from the rest of it.
+struct HostPart {
+  Tensor leaf;
+  std::vector<Tensor> written;  // besides the leaf
+  std::function<void()> run;    // null: not apart
+  bool clears = false;          // all it does is to drop the gradient
+};
+struct HostParts {
+  std::vector<HostPart> parts;
+  std::function<bool()> hold;  // whether the parts are still these, before a replay
+};
+
 struct Call {
-  enum class Kind : uint8_t { Kernel, Pointwise, Reduce, Gradient, Host, Nested, Guard, Allocate, Restore, Chain };
+  enum class Kind : uint8_t {
+    Kernel,
+    Pointwise,
+    Reduce,
+    Gradient,
+    Host,
+    Nested,
+    Guard,
+    Allocate,
+    Restore,
+    Chain,
+    Update
+  };
   Kind kind = Kind::Kernel;
+  bool dead = false;   // nobody reads what it writes: it is not made
+  bool again = false;  // made once more, by a plan
+  int number = 0;      // in the program, where a plan makes calls in another order
+  float seconds = 0;   // that it took
   const OperatorEntry* entry = nullptr;
   AnyKernel kernel = nullptr;
   std::vector<Use> uses;
@@ -96,7 +126,8 @@ struct Call {
   std::vector<dispatch::Argument> arguments;
   std::unique_ptr<Value[]> values;
   std::optional<Draw> draw;
-  size_t philox = 0;  // the argument with its numbers
+  size_t philox = 0;               // the argument with its numbers
+  const Value* repeats = nullptr;  // of a random call that is made again: the numbers of the first time
   // Pointwise, Reduce
   std::unique_ptr<pointwise::Iterator> pointwise;
   std::unique_ptr<reduce::Iterator> reduce;
@@ -104,9 +135,11 @@ struct Call {
   // Gradient: the leaf's `.grad` becomes `grad`, or undefined
   Tensor leaf, grad;
   bool replaces = false;  // an older gradient; else that one is added to
-  // Host: code above the kernels that is called in each replay
+  bool consumed = false;  // by an Update, after which the leaf has no gradient; Host: Updates are parts of it
+  // Host: code above the kernels that is called in each replay. Update: its part for `leaf`
   std::function<void()> host;
   bool repeatable = false;
+  std::function<HostParts()> parts;
   std::string name;
   std::vector<const void*> key;  // equal for equal calls
   // Nested, with a name and a key, too; uses are those of the inputs, then of the results
@@ -162,6 +195,7 @@ class TG_API Recording {
   bool two_parts = false;
   size_t first_calls = 0, first_outputs = 0, first_feeds = 0;
   std::vector<bool> path;  // what was expected of its guards
+  size_t copies = 0;       // slots that a plan has added, the last ones
   std::string reason;      // why it cannot be replayed; empty: it can
 
   // What is different from an earlier run of the step; empty: nothing. Settles which results are made anew in each run.
@@ -209,9 +243,10 @@ class TG_API Recorder {
 
 // Runs code that is not recorded but called again in each replay, at its turn: a step of an optimizer. Outside of a
 // recording it is just run.
-// `repeatable`: where the step begins once more it may be called again.
+// `repeatable`: where the step begins once more it may be called again. `parts`: what it does to each leaf; none: it is
+// not known.
 TG_API void host_call(std::string name, std::vector<const void*> key, std::function<void()> run,
-                      bool repeatable = false);
+                      bool repeatable = false, std::function<HostParts()> parts = {});
 // The results of nested->run(inputs), which is recorded as one call: what it does itself is not. `key` lives as long as
 // `nested`. Refused are inputs that it writes to. Outside of a recording it is just run.
 TG_API std::vector<Tensor> nested_call(std::string name, std::vector<const void*> key, TensorSpan inputs,

@@ -7,54 +7,55 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/record/chain.h"
+#include "tapegrad/c10/threads/uninterrupted.h"
 
 namespace tapegrad::record {
 
 namespace {
 
-constexpr size_t kAlignment = 64;
-
 ptrdiff_t first_byte(const TensorImpl& t) { return t.offset() * static_cast<ptrdiff_t>(t.itemsize()); }
-
-size_t rounded(size_t n) { return (n + kAlignment - 1) / kAlignment * kAlignment; }
-
-// Offsets of buffers that live from `first` to `last`, so that no two that live at the same time share a byte: the
-// largest first, each at the lowest offset that is free. Returns the bytes in all.
-size_t place_all(std::vector<Slot*> slots, std::vector<size_t>& offsets) {
-  std::vector<size_t> order(slots.size()), placed;
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return slots[a]->nbytes > slots[b]->nbytes; });
-  offsets.assign(slots.size(), 0);
-  size_t total = 0;
-  std::vector<std::pair<size_t, size_t>> taken;
-  for (size_t i : order) {
-    taken.clear();
-    for (size_t k : placed)
-      if (slots[k]->first <= slots[i]->last && slots[i]->first <= slots[k]->last)
-        taken.emplace_back(offsets[k], offsets[k] + rounded(slots[k]->nbytes));
-    std::sort(taken.begin(), taken.end());
-    size_t at = 0;
-    const size_t n = rounded(slots[i]->nbytes);
-    for (const auto& [from, to] : taken) {
-      if (at + n <= from) break;
-      at = std::max(at, to);
-    }
-    offsets[i] = at;
-    total = std::max(total, at + n);
-    placed.push_back(i);
-  }
-  return total;
-}
 
 }  // namespace
 
-Step::Step(std::unique_ptr<Recording> recording) : recording_(std::move(recording)) {
+Step::Step(std::unique_ptr<Recording> recording, Budget budget) : recording_(std::move(recording)) {
   TG_ASSERT(recording_->reason.empty());
-  plan();
+  plan(budget);
 }
 
-void Step::plan() {
+// The passes that need less memory, and where temporaries lie then.
+Layout Step::fit(Budget budget) {
   Recording& r = *recording_;
+  MemoryUse& use = memory_use_;
+  for (size_t i = 0; i < r.calls.size(); ++i) r.calls[i].number = static_cast<int>(i);
+  mark_dead(r);
+  find_lifetimes(r);
+  const std::vector<size_t> live = live_bytes(r);
+  if (!live.empty()) use.live = *std::max_element(live.begin(), live.end());
+  for (const Slot& slot : r.slots)
+    if (slot.kind == Slot::Kind::Result) use.results += slot.nbytes;
+  Layout layout = lay_out(r);
+  use.unlimited = layout.bytes + use.results;
+  if (budget.given()) {
+    const auto part = static_cast<size_t>(budget.share * static_cast<double>(use.unlimited));
+    const size_t wanted = budget.share > 0 ? part : budget.bytes;
+    const bool branches = std::any_of(r.calls.begin(), r.calls.end(), [](const Call& call) {
+      return call.kind == Call::Kind::Nested || call.kind == Call::Kind::Guard;
+    });
+    if (use.unlimited > wanted && branches) {
+      use.lacks = "it has branches or loops, and its calls are kept as they are";
+    } else if (use.unlimited > wanted) {
+      use.updates = update_early(r, hold_);
+      make_again(r, wanted > use.results ? wanted - use.results : 0, use);
+      layout = lay_out(r);
+    }
+  }
+  use.planned = layout.bytes + use.results;
+  return layout;
+}
+
+void Step::plan(Budget budget) {
+  Recording& r = *recording_;
+  const Layout layout = fit(budget);
   for (Call& call : r.calls) {
     if (call.pointwise)
       for (size_t k = 0; k < call.uses.size(); ++k)
@@ -67,19 +68,29 @@ void Step::plan() {
           r.slots[static_cast<size_t>(use.slot)].pointers.emplace_back(addresses[k], use.offset);
     }
   }
+  // No memory is asked for while some weights are updated and others not.
+  int first_update = INT32_MAX, last_update = -1;
+  for (size_t i = 0; i < r.calls.size(); ++i) {
+    if (r.calls[i].kind == Call::Kind::Update) first_update = std::min(first_update, static_cast<int>(i));
+    if (r.calls[i].kind == Call::Kind::Host && r.calls[i].consumed) last_update = static_cast<int>(i);
+  }
   std::unordered_set<int> read_later;  // by the second part
   if (r.two_parts)
     for (size_t i = r.first_calls; i < r.calls.size(); ++i)
       for (const Use& use : r.calls[i].uses) read_later.insert(use.slot);
-  const std::vector<std::pair<size_t, size_t>> chains = find_chains(r);
-  std::vector<Slot*> temporaries;
+  const Chains& chains = layout.chains;
   std::vector<std::vector<int>> before(r.calls.size() + 1);  // slots to prepare before each call
   for (size_t i = 0; i < r.slots.size(); ++i) {
     Slot& slot = r.slots[i];
-    auto first = std::min(static_cast<size_t>(std::max(slot.first, 0)), r.calls.size());
-    if (r.two_parts && first == r.first_calls)
-      for (size_t k = 0; k < r.first_outputs; ++k)
-        if (r.outputs[k].slot == static_cast<int>(i)) first = 0;  // made by the host, and a result of the first part
+    size_t first = static_cast<size_t>(std::max(slot.first, 0));
+    if (r.two_parts &&
+        (slot.first < 0 || first >= r.first_calls)) {  // a result may be made by the host, for either part
+      const bool of_first = std::any_of(r.outputs.begin(), r.outputs.begin() + static_cast<ptrdiff_t>(r.first_outputs),
+                                        [&](const Output& out) { return out.slot == static_cast<int>(i); });
+      first = of_first ? 0 : std::max(first, r.first_calls);
+    }
+    if (slot.kind == Slot::Kind::Result && slot.first > first_update && slot.first <= last_update)
+      first = static_cast<size_t>(first_update);
     if (read_later.contains(static_cast<int>(i)) && slot.first < static_cast<int>(r.first_calls) &&
         slot.kind != Slot::Kind::Temporary)
       read_second_.push_back(static_cast<int>(i));
@@ -91,8 +102,7 @@ void Step::plan() {
         place(slot, static_cast<char*>(slot.real->data()));
         break;
       case Slot::Kind::Temporary:
-        if (slot.chained) break;
-        temporaries.push_back(&slot);
+        if (slot.chained || slot.first < 0) break;
         if (!slot.initial.empty()) before[first].push_back(static_cast<int>(i));
         break;
       case Slot::Kind::Result:
@@ -103,11 +113,10 @@ void Step::plan() {
         break;
     }
   }
-  std::vector<size_t> offsets;
-  planned_ = place_all(temporaries, offsets);
-  arena_ = allocate_storage(planned_ + kAlignment, Device());
-  auto start = (reinterpret_cast<uintptr_t>(arena_->data()) + kAlignment - 1) / kAlignment * kAlignment;
-  for (size_t i = 0; i < temporaries.size(); ++i) place(*temporaries[i], reinterpret_cast<char*>(start) + offsets[i]);
+  planned_ = layout.bytes;
+  arena_ = allocate_storage(planned_ + kSlotAlignment, Device());
+  auto* start = reinterpret_cast<char*>(aligned(reinterpret_cast<uintptr_t>(arena_->data())));
+  for (const auto& [slot, offset] : layout.offsets) place(r.slots[static_cast<size_t>(slot)], start + offset);
 
   std::vector<Call> calls;
   calls.reserve(r.calls.size() + results_.size());
@@ -131,8 +140,10 @@ void Step::plan() {
     }
   }
   r.calls = std::move(calls);
-  for (size_t i = 0; i < r.calls.size(); ++i)
+  for (size_t i = 0; i < r.calls.size(); ++i) {
     if (r.calls[i].kind == Call::Kind::Guard) committed_ = i + 1;
+    if (r.calls[i].kind == Call::Kind::Host && r.calls[i].consumed) last_update_ = i;
+  }
 }
 
 void Step::place(Slot& slot, char* at) noexcept {
@@ -175,6 +186,8 @@ bool Step::changed() const noexcept {
 
 const char* Step::refuses() const noexcept {
   const Recording& r = *recording_;
+  for (const auto& holds : hold_)
+    if (!holds()) return "an optimizer has other groups, options or state, and its step cannot be taken in parts";
   for (const KnownGradient& g : r.gradients) {
     const Tensor grad = g.leaf.grad();
     if (grad.defined() != g.defined || (g.storage != nullptr && grad.impl()->storage().get() != g.storage))
@@ -215,11 +228,15 @@ void Step::run(Call& call) {
       return reinterpret_cast<reduce::Kernel>(call.kernel)(*call.reduce);
     case Call::Kind::Kernel: {
       if (call.draw) std::get<PhiloxState>(call.values[call.philox]) = drawn(*call.draw);
+      if (call.repeats != nullptr) call.values[call.philox] = *call.repeats;
       dispatch::Results none;
       return call.invoke(call.kernel, call.arguments.data(), none);
     }
     case Call::Kind::Host:
       return call.host();
+    case Call::Kind::Update:
+      call.host();
+      return call.leaf.set_grad({});
     case Call::Kind::Nested:
       return run_nested(call);
     case Call::Kind::Guard:
@@ -320,7 +337,7 @@ void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t en
   try {
     for (; i < std::min(end, committed_); ++i) {
       if (r.calls[i].kind == Call::Kind::Gradient) cleared.emplace_back(r.calls[i].leaf, r.calls[i].leaf.grad());
-      run(r.calls[i]);
+      if (!r.calls[i].dead) run(r.calls[i]);
     }
   } catch (const Diverged&) {
     for (size_t k = 0; k < bases_.size(); ++k) r.generators[k].generator->set_offset(bases_[k][part_].offset);
@@ -328,10 +345,58 @@ void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t en
     throw;
   }
   tell_of_writes(feeds);
-  for (; i < end; ++i) run(r.calls[i]);
+  run_calls(i, end);
   for (size_t i = 0; i < bases_.size(); ++i)
     if (const DrawnFrom& g = r.generators[i]; g.set_back)
       g.generator->set_offset(bases_[i][part_].offset + g.end[part_]);
+}
+
+// Between the first weight that is updated early and the end of the optimizer's step there is no way back: Ctrl-C takes
+// effect afterwards, and an error says so.
+void Step::run_calls(size_t begin, size_t end) {
+  Recording& r = *recording_;
+  std::optional<Uninterrupted> uninterrupted;
+  int updated = 0;
+  try {
+    for (size_t i = begin; i < end; ++i) {
+      Call& call = r.calls[i];
+      if (call.dead) continue;
+      if (call.kind == Call::Kind::Update) {
+        if (!uninterrupted) uninterrupted.emplace();
+        ++updated;
+      }
+      run(call);
+      if (i == last_update_) {
+        uninterrupted.reset();
+        updated = 0;
+      }
+    }
+  } catch (Error& e) {
+    if (updated > 0)
+      e.prepend(fmt::format("recorded step with a memory budget: {} of {} weights were updated before this error: ",
+                            updated, memory_use_.updates));
+    keep_gradients();
+    throw;
+  } catch (...) {
+    keep_gradients();
+    throw;
+  }
+}
+
+// Of a step that did not come to its end: gradients that it would have cleared stay, in memory of their own.
+void Step::keep_gradients() noexcept {
+  const Uninterrupted uninterrupted;
+  for (const Call& call : recording_->calls) {
+    if (call.kind != Call::Kind::Gradient || !call.grad.defined()) continue;
+    const Tensor now = call.leaf.grad();
+    if (!now.defined() || now.impl()->storage() != recording_->slots[static_cast<size_t>(call.uses[0].slot)].own)
+      continue;
+    try {
+      call.leaf.set_grad(raw::clone(now));
+    } catch (...) {
+      call.leaf.set_grad({});  // no memory
+    }
+  }
 }
 
 std::vector<Tensor> Step::results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const {

@@ -1,18 +1,19 @@
 // A step: a recording that is replayed. Temporaries lie in one buffer, by a plan made once; results are allocated anew
 // in each replay, for their receivers keep them; weights stay where they are; arguments are where the caller has them.
 //
-// Not for two threads at once: claim() says whether another one is in it. Planning takes O(n^2) of n temporaries.
+// Not for two threads at once: claim() says whether another one is in it.
 #pragma once
 
 #include <atomic>
 
-#include "tapegrad/aten/record/recording.h"
+#include "tapegrad/aten/record/memory.h"
 
 namespace tapegrad::record {
 
 class TG_API Step {
  public:
-  explicit Step(std::unique_ptr<Recording> recording);
+  // With a budget, weights are updated early and calls made again until the step fits into it; memory() says how well.
+  explicit Step(std::unique_ptr<Recording> recording, Budget budget = {});
 
   // Whether the arguments are like those that were recorded: sizes, strides, dtypes, and which of them share memory.
   bool fits(TensorSpan feeds) const noexcept;
@@ -33,6 +34,7 @@ class TG_API Step {
 
   const Recording& recording() const noexcept { return *recording_; }
   size_t planned_bytes() const noexcept { return planned_; }
+  const MemoryUse& memory() const noexcept { return memory_use_; }
   // Overwrites all temporaries: for tests that nothing is read which a replay has not written.
   void scribble(int byte) noexcept;
 
@@ -41,12 +43,15 @@ class TG_API Step {
   void leave() noexcept { busy_.store(false, std::memory_order_release); }
 
  private:
-  void plan();
+  void plan(Budget budget);
+  Layout fit(Budget budget);
   void place(Slot& slot, char* at) noexcept;
   void run(Call& call);
   void run_nested(Call& call);
   void tell_of_writes(TensorSpan feeds);
   void run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
+  void run_calls(size_t begin, size_t end);
+  void keep_gradients() noexcept;
   std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const;
   PhiloxState drawn(const Draw& draw);
   // What must be the same in both parts of a slot that is not the plan's.
@@ -63,7 +68,10 @@ class TG_API Step {
   std::unique_ptr<Recording> recording_;
   Storage arena_;
   size_t planned_ = 0;
-  size_t committed_ = 0;                                       // calls up to the last guard
+  size_t committed_ = 0;  // calls up to the last guard
+  MemoryUse memory_use_;
+  std::vector<std::function<bool()>> hold_;
+  size_t last_update_ = 0;  // the host call after which all that was updated early is done
   std::vector<int> memory_, results_, written_, read_second_;  // slots; those that both parts use
   std::vector<Tensor> held_;                                   // the arguments, between the parts
   TensorSpan feeds_;                                           // those of the part that runs, from first_feed_ on

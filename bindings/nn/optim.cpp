@@ -413,6 +413,132 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
   for (const auto& [object, grad] : sparse) sparse_step(bound, options, object, grad, group, states, fallback);
 }
 
+// A parameter whose step may be taken apart from that of the others, as it is before a replay: the step itself needs no
+// Python then, whose lock other threads may hold for long.
+struct Part {
+  Tensor param, states[nn::kMaxStates], kept[nn::kMaxScalars];
+  float* numbers[nn::kMaxScalars] = {};
+  std::array<double, nn::kMaxOptions> options;
+};
+using Parts = std::vector<Part>;
+
+// Appends the parameters of a group. False where a step is not the same when it is taken for one after the other: where
+// some have no state yet, or an option is no number.
+bool read_parts(const BoundRule& bound, PyObject* group, PyObject* params, PyObject* states, Parts& parts) {
+  if (flag(group, key<"differentiable">()) || flag(group, key<"capturable">()) || flag(group, key<"fused">()))
+    return false;
+  const Options options(group, bound, Options::kBoth);
+  if (options.has_tensors()) return false;
+  const nn::rules::StateTensors kept = bound.rule->states(options.numbers.data());
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
+    PyObject* object = PyList_GET_ITEM(params, i);
+    if (!is_tensor(object)) return false;
+    Part& part = parts.emplace_back();
+    part.param = unwrap(object);
+    part.options = options.numbers;
+    if (!part.param.is_cpu() || !(part.param.is_floating_point() || part.param.is_complex())) return false;
+    if (kept.n == 0 && bound.scalars.empty()) continue;
+    PyObject* dict = find(states, object);
+    if (dict == nullptr || !PyDict_Check(dict)) return false;
+    auto state = [&](PyObject* name, Tensor& to) {
+      PyObject* value = find(dict, name);
+      if (value == nullptr || !is_tensor(value)) return false;
+      to = unwrap(value);
+      return to.is_cpu() && !to.is_sparse();
+    };
+    for (size_t k = 0; k < bound.scalars.size(); ++k) {
+      if (!state(bound.scalars[k], part.kept[k])) return false;
+      part.numbers[k] = plain_number(part.kept[k]);
+      if (part.numbers[k] == nullptr) return false;
+    }
+    for (int k = 0; k < kept.n; ++k) {
+      Tensor& t = part.states[k];
+      if (!state(bound.tensor_key(kept.tensors[k].name), t)) return false;
+      if (t.dtype() != part.param.dtype() || t.sizes() != part.param.sizes()) return false;
+    }
+  }
+  return true;
+}
+
+void step_apart(const BoundRule& bound, const Part& part) {
+  const Tensor* grad = gradient_of(part.param);
+  if (grad == nullptr) return;
+  const NoGradGuard no_grad;
+  const autograd::SiteGuard no_site(0);  // which would be asked of Python
+  nn::StepEntry entry;
+  entry.param = part.param;
+  entry.grad = *grad;
+  std::copy(std::begin(part.states), std::end(part.states), entry.states);
+  for (size_t k = 0; k < bound.scalars.size(); ++k) {
+    entry.scalars.values[k] = *part.numbers[k];
+    entry.scalars.single = true;
+  }
+  nn::fused_step(*bound.rule, {part.options.data(), bound.options.size()}, {}, {&entry, 1});
+  for (size_t k = 0; k < bound.scalars.size(); ++k) *part.numbers[k] = static_cast<float>(entry.scalars.values[k]);
+}
+
+// The groups of an optimizer as they were when its step was taken apart.
+struct GroupsSeen {
+  std::vector<std::pair<SharedObjectPtr, std::vector<SharedObjectPtr>>> groups;
+  explicit GroupsSeen(PyObject* list) {
+    for_groups({list, nullptr}, "optimizer step", [&](PyObject* group, PyObject* params) {
+      auto& objects = groups.emplace_back(share(group), std::vector<SharedObjectPtr>()).second;
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) objects.push_back(share(PyList_GET_ITEM(params, i)));
+    });
+  }
+  // f(group, params) for each, unless they are others now.
+  template <class F>
+  bool hold(PyObject* list, F&& f) const {
+    if (static_cast<size_t>(PyList_GET_SIZE(list)) != groups.size()) return false;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      PyObject* group = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(g));
+      const auto& [kept, objects] = groups[g];
+      if (group != kept->get() || !PyDict_Check(group)) return false;
+      PyObject* params = find(group, key<"params">());
+      if (params == nullptr || !PyList_Check(params)) return false;
+      if (static_cast<size_t>(PyList_GET_SIZE(params)) != objects.size()) return false;
+      for (size_t i = 0; i < objects.size(); ++i)
+        if (PyList_GET_ITEM(params, static_cast<Py_ssize_t>(i)) != objects[i]->get()) return false;
+      if (!f(group, params)) return false;
+    }
+    return true;
+  }
+};
+
+// What a step does to each parameter. All may be taken apart, or none.
+record::HostParts step_parts(const BoundRule& bound, const SharedObjectPtr& groups, const SharedObjectPtr& states) {
+  const GilGuard gil;
+  record::HostParts made;
+  const auto parts = std::make_shared<Parts>();
+  bool apart = true;
+  for_groups({groups->get(), states->get()}, "optimizer step", [&](PyObject* group, PyObject* params) {
+    apart = apart && read_parts(bound, group, params, states->get(), *parts);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i)
+      if (PyObject* object = PyList_GET_ITEM(params, i); is_tensor(object))
+        made.parts.push_back({unwrap(object), {}, {}});
+  });
+  if (!apart) return made;
+  for (size_t i = 0; i < made.parts.size(); ++i) {
+    for (const auto& tensors : {std::span<const Tensor>((*parts)[i].states), std::span<const Tensor>((*parts)[i].kept)})
+      for (const Tensor& t : tensors)
+        if (t.defined()) made.parts[i].written.push_back(t);
+    made.parts[i].run = [&bound, parts, i] { step_apart(bound, (*parts)[i]); };
+  }
+  made.hold = [&bound, groups, states, parts, seen = GroupsSeen(groups->get())] {
+    const GilGuard gil;
+    try {
+      parts->clear();
+      return seen.hold(groups->get(), [&](PyObject* group, PyObject* params) {
+        return read_parts(bound, group, params, states->get(), *parts);
+      });
+    } catch (...) {  // what an eager step raises
+      PyErr_Clear();
+      return false;
+    }
+  };
+  return made;
+}
+
 // _optimizer_step(rule, param_groups, state, sparse_update=None, found_inf=None): one step of all parameters that have
 // a gradient. sparse_update(param, grad, group) is called for sparse gradients; found_inf are tensors, one of each
 // device, where the step is not taken unless they are 0.
@@ -443,13 +569,15 @@ PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   }
   if (!found_inf.empty()) record::refuse("a step that depends on found_inf");
   const bool bound_method = fallback != nullptr && PyMethod_Check(fallback);  // another object in each call
+  const auto groups = share(args[1]), states = share(args[2]);
   record::host_call(
       kOp, {&bound, args[1], args[2], bound_method ? PyMethod_GET_FUNCTION(fallback) : fallback},
-      [step, groups = share(args[1]), states = share(args[2]), sparse = fallback ? share(fallback) : nullptr] {
+      [step, groups, states, sparse = fallback ? share(fallback) : nullptr] {
         const GilGuard gil;
         const NoGradGuard no_grad;
         step(groups->get(), states->get(), sparse ? sparse->get() : nullptr, {});
-      });
+      },
+      /*repeatable=*/false, [&bound, groups, states] { return step_parts(bound, groups, states); });
   Py_RETURN_NONE;
   TG_PY_CATCH
 }
@@ -490,14 +618,22 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     clear(args[0]);
     Py_RETURN_NONE;
   }
-  record::host_call(
-      kOp, {args[0], set_to_none ? args[0] : nullptr},
-      [clear, groups = share(args[0])] {
-        const GilGuard gil;
-        const NoGradGuard no_grad;
-        clear(groups->get());
-      },
-      /*repeatable=*/true);
+  const auto groups = share(args[0]);
+  const auto run = [clear, groups] {
+    const GilGuard gil;
+    const NoGradGuard no_grad;
+    clear(groups->get());
+  };
+  record::host_call(kOp, {args[0], set_to_none ? args[0] : nullptr}, run, /*repeatable=*/true, [groups, set_to_none] {
+    const GilGuard gil;
+    record::HostParts made;
+    for_groups({groups->get(), nullptr}, kOp, [&](PyObject*, PyObject* params) {
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i)
+        if (PyObject* object = PyList_GET_ITEM(params, i); is_tensor(object))
+          made.parts.push_back({unwrap(object), {}, {}, set_to_none != 0});
+    });
+    return made;
+  });
   Py_RETURN_NONE;
   TG_PY_CATCH
 }

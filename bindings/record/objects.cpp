@@ -80,8 +80,8 @@ struct RecorderObject {
 };
 
 struct Plan : std::enable_shared_from_this<Plan> {
-  Plan(RecordingObject from, std::shared_ptr<Watch> watched)
-      : step(std::move(from.recording)),
+  Plan(RecordingObject from, std::shared_ptr<Watch> watched, record::Budget budget)
+      : step(std::move(from.recording), budget),
         arguments(std::move(from.arguments)),
         result(std::move(from.result)),
         watch(std::move(watched)),
@@ -603,16 +603,42 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
   TG_PY_CATCH
 }
 
-// add(recording, watch)
+PyObject* memory_of(const Plan& plan) {
+  const record::MemoryUse& use = plan.step.memory();
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:i,s:i,s:d,s:d,s:s}", "live", static_cast<Py_ssize_t>(use.live), "unlimited",
+                       static_cast<Py_ssize_t>(use.unlimited), "planned", static_cast<Py_ssize_t>(use.planned),
+                       "results", static_cast<Py_ssize_t>(use.results), "updates", use.updates, "again", use.again,
+                       "seconds", use.seconds, "share", use.share, "lacks", use.lacks.c_str());
+}
+
+// check((args, kwargs)): whether a plan could be replayed now; as run() finds out, and nothing more.
+PyObject* replays_check(PyObject* self, PyObject* args) {
+  TG_PY_TRY
+  std::vector<PyObject*> objects;
+  std::vector<Tensor> feeds;
+  auto& plans = unbox<Replays>(self).plans;
+  for (auto at = plans.begin(); at != plans.end(); ++at)
+    if (const std::shared_ptr<Plan> plan = *at; fits(*plan, args, objects, feeds))
+      return PyBool_FromLong(!plan->step.changed() && plan->watch->changed().empty() && !plan->step.refuses() &&
+                             !has_hooks(*plan));
+  Py_RETURN_FALSE;
+  TG_PY_CATCH
+}
+
+// add(recording, watch, bytes, share): with a budget where one of them is not 0. Returns what memory() says of it.
 PyObject* replays_add(PyObject* self, PyObject* args) {
   TG_PY_TRY
   PyObject *recording, *watch;
-  if (!PyArg_ParseTuple(args, "O!O!:add", recording_type, &recording, watch_type, &watch)) return nullptr;
+  Py_ssize_t bytes = 0;
+  record::Budget budget;
+  if (!PyArg_ParseTuple(args, "O!O!|nd:add", recording_type, &recording, watch_type, &watch, &bytes, &budget.share))
+    return nullptr;
+  budget.bytes = static_cast<size_t>(bytes);
   auto& replays = unbox<Replays>(self);
   replays.plans.push_front(
-      std::make_shared<Plan>(std::move(recording_of(recording)), unbox<std::shared_ptr<Watch>>(watch)));
+      std::make_shared<Plan>(std::move(recording_of(recording)), unbox<std::shared_ptr<Watch>>(watch), budget));
   if (replays.plans.size() > kMostPlans) replays.plans.pop_back();
-  Py_RETURN_NONE;
+  return memory_of(*replays.plans.front());
   TG_PY_CATCH
 }
 
@@ -664,6 +690,15 @@ PyObject* replays_plans(PyObject* self, PyObject*) {
   TG_PY_CATCH
 }
 
+// memory(): of each plan its bytes, and what a budget costs.
+PyObject* replays_memory(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  const auto& plans = unbox<Replays>(self).plans;
+  auto at = plans.begin();
+  return new_list(plans.size(), [&](size_t) { return memory_of(**at++); }).release();
+  TG_PY_CATCH
+}
+
 PyObject* replays_reason(PyObject* self, void*) {
   const std::string& reason = unbox<Replays>(self).reason;
   return rows::to_python(reason);
@@ -692,12 +727,15 @@ int replays_drop(PyObject* self) {
 
 PyMethodDef replays_methods[] = {
     {"run", replays_run, METH_O, "Replays the call with (args, kwargs), or returns NotImplemented."},
-    {"add", replays_add, METH_VARARGS, "Keeps a recording as a plan, which is used while the watch sees no change."},
+    {"add", replays_add, METH_VARARGS,
+     "Keeps a recording as a plan within a budget, used while the watch sees no change."},
     {"audit", replays_audit, METH_O,
      "Compares a recording with the plan of its arguments, which goes where they differ."},
     {"clear", replays_clear, METH_NOARGS, "Forgets all plans."},
     {"scribble", replays_scribble, METH_NOARGS, "Overwrites the memory of all temporaries: for tests."},
     {"plans", replays_plans, METH_NOARGS, "Calls, bytes and replays of each plan."},
+    {"check", replays_check, METH_O, "Whether a plan fits (args, kwargs) and nothing that it counts on has changed."},
+    {"memory", replays_memory, METH_NOARGS, "Bytes of each plan, and what its budget costs."},
     {}};
 PyGetSetDef replays_properties[] = {
     {"reason", replays_reason, nullptr, "Why the last call was not replayed.", nullptr},

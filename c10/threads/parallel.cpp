@@ -7,6 +7,7 @@
 
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/threads/thread_pool.h"
+#include "tapegrad/c10/threads/uninterrupted.h"
 
 namespace tapegrad {
 
@@ -21,6 +22,7 @@ constexpr int64_t kLongCount = 16;
 BlockingHooks blocking_hooks;
 thread_local bool in_blocking_region = false;
 thread_local int64_t last_check_ns = 0;
+thread_local int uninterrupted = 0;  // scopes
 
 // Resolution of some milliseconds, 3 ns per call.
 int64_t coarse_now_ns() noexcept {
@@ -37,7 +39,7 @@ struct OutsideOfBlockingRegion {
 
 bool interrupted() {
   InterruptHook hook = interrupt_hook.load(std::memory_order_relaxed);
-  if (hook == nullptr || detail::is_pool_thread()) return false;
+  if (hook == nullptr || uninterrupted > 0 || detail::is_pool_thread()) return false;
   const int64_t now = coarse_now_ns();
   if (now - last_check_ns < kInterruptEvery) return false;
   last_check_ns = now;
@@ -49,6 +51,9 @@ bool interrupted() {
 [[noreturn]] void throw_interrupt() { TG_THROW(Interrupt, "interrupted"); }
 
 }  // namespace
+
+Uninterrupted::Uninterrupted() noexcept { ++uninterrupted; }
+Uninterrupted::~Uninterrupted() { --uninterrupted; }
 
 void check_interrupt() {
   detail::leave_if_dropped();

@@ -61,10 +61,10 @@ def assert_same(a, b, where):
         assert p.grad is None or tg.equal(p.grad, q.grad), f"{where}: gradient of {name}"
 
 
-def compare(make, data, build=training, least=4, **options):
+def compare(make, data, build=training, least=4, memory=None, **options):
     """Trains two copies, one recorded; all bits equal after each step. Returns the recorded step."""
     (a, first), (b, second) = make(), make()
-    eager, step = build(a, first, **options), tg.record(build(b, second, **options))
+    eager, step = build(a, first, **options), tg.record(build(b, second, **options), memory=memory)
     for i, (x, y) in enumerate(data):
         tg.manual_seed(100 + i)
         expected = eager(x, y)

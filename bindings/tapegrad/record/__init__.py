@@ -19,9 +19,10 @@ import types
 from .._root.recording import is_compiling, is_exporting, is_recording
 from ._compile import compile
 from ._feeder import Feeder, feeder
+from ._memory import memory
 from ._step import RecordedStep, logger, record, reset, stance
 
-__all__ = ["Feeder", "RecordedStep", "compile", "feeder", "is_compiling", "is_exporting", "is_recording", "logger", "record", "reset", "stance"]
+__all__ = ["Feeder", "RecordedStep", "compile", "feeder", "is_compiling", "is_exporting", "is_recording", "logger", "memory", "record", "reset", "stance"]
 
 
 class _Module(types.ModuleType):

@@ -14,8 +14,9 @@ def compile(model=None, *, fullgraph: bool = False, dynamic: bool | None = None,
     """Records the function, or the module's forward, and replays it with the same bits.
 
     A module comes back itself, with its forward replaced: no wrapper, the same names in its state. Nothing is generated, so every
-    `backend`, `mode` and `options` does the same and `dynamic` decides nothing: other sizes are recorded once more. With `fullgraph`,
-    RuntimeError is raised for what would run eagerly. Raises RuntimeError for a mode that PyTorch does not have."""
+    `backend`, `mode` and `options` but {"memory": budget} (see RecordedStep) does the same, and `dynamic` decides nothing: other sizes
+    are recorded once more. With `fullgraph`, RuntimeError is raised for what would run eagerly. Raises RuntimeError for a mode that
+    PyTorch does not have."""
     if model is None:
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
     if mode not in _MODES:
@@ -26,8 +27,9 @@ def compile(model=None, *, fullgraph: bool = False, dynamic: bool | None = None,
         raise TypeError(f"compile: expected a function or a module: got {type(model).__name__}")
     if disable or isinstance(model, (type, RecordedStep)):
         return model
+    memory = (options or {}).get("memory")
     if hasattr(model, "_parameters") and hasattr(model, "_modules"):
         if not isinstance(model.forward, RecordedStep):
-            model.__dict__["forward"] = RecordedStep(model.forward, fullgraph=fullgraph, name=type(model).__name__)
+            model.__dict__["forward"] = RecordedStep(model.forward, fullgraph=fullgraph, name=type(model).__name__, memory=memory)
         return model
-    return RecordedStep(model, fullgraph=fullgraph)
+    return RecordedStep(model, fullgraph=fullgraph, memory=memory)

@@ -11,6 +11,7 @@ import weakref
 
 from .. import _C, OutOfMemoryError, is_grad_enabled
 from .._root.recording import is_recording, state
+from ._memory import default_budget, in_bytes, parse_budget
 from ._watch import Observer, watch
 
 logger = logging.getLogger("tapegrad.record")
@@ -44,16 +45,18 @@ class RecordedStep:
     Called like the function. A call with other sizes, dtypes or values of arguments that are no tensors is recorded anew; up to 16
     plans are kept. What cannot be replayed runs eagerly, and the logger "tapegrad.record" says why, once for each reason; with
     `fullgraph` that raises RuntimeError instead, after the call. `pure=True` promises that the function has no effect outside of
-    tensors and reads no clock, file or random module: calls that are not known are allowed then.
+    tensors and reads no clock, file or random module: calls that are not known are allowed then. `memory` is what temporaries and
+    results of a replay may take: bytes, a text such as "4 GiB", or a share of what they would take ("60 %", 0.6).
     """
 
-    def __init__(self, function, *, pure: bool = False, fullgraph: bool = False, name: str | None = None) -> None:
+    def __init__(self, function, *, pure: bool = False, fullgraph: bool = False, name: str | None = None, memory=None) -> None:
         if not callable(function):
             raise TypeError(f"record: expected a function: got {type(function).__name__}")
         functools.update_wrapper(self, function)
         self.function = function
         self.pure = pure
         self.fullgraph = fullgraph
+        self.budget = parse_budget(memory)
         self.name = name or getattr(function, "__qualname__", type(function).__name__)
         self._replays = _C._Replays()
         self._run = self._replays.run
@@ -67,6 +70,7 @@ class RecordedStep:
         self._compiling = fullgraph  # whether recordings say so where they are asked, because values were read otherwise
         self._tries: dict[bool, int] = {}  # recordings in vain, with gradients on and off
         self._reasons: set[str] = set()
+        self._notes: set[str] = set()
         _all.add(self)
 
     def __call__(self, *args, **kwargs):
@@ -77,7 +81,7 @@ class RecordedStep:
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self):
-        return functools.partial(RecordedStep, pure=self.pure, fullgraph=self.fullgraph, name=self.name), (self.function,)
+        return functools.partial(RecordedStep, pure=self.pure, fullgraph=self.fullgraph, name=self.name, memory=self.budget), (self.function,)
 
     def __repr__(self) -> str:
         return f"RecordedStep({self.name}: {len(self._replays.plans())} plans)"
@@ -86,14 +90,18 @@ class RecordedStep:
         """Forgets all plans and reasons: the next calls are recorded."""
         with self._lock:
             self._replays.clear()
-            for kept in (self._pending, self._waiting, self._tries, self._reasons):
+            for kept in (self._pending, self._waiting, self._tries, self._reasons, self._notes):
                 kept.clear()
             self._missing = self._alone = self._changes = 0
 
     def summary(self) -> str:
         """Of each plan the calls, the bytes of its temporaries, and how often it was replayed; then the reasons against others."""
-        lines = [f"{self.name}: {calls} calls, {nbytes:,} bytes of temporaries, {replays} replays"
-                 for calls, nbytes, replays in self._replays.plans()]
+        lines = []
+        for (calls, nbytes, replays), use in zip(self._replays.plans(), self._replays.memory(), strict=True):
+            lines.append(f"{self.name}: {calls} calls, {nbytes:,} bytes of temporaries, {replays} replays")
+            if self.budget is not None or default_budget[0] is not None:
+                lines.append(f"  memory: {use['planned']:,} bytes with results, {use['unlimited']:,} without a budget: {use['updates']} weights updated early, "
+                             f"{use['again']} calls made again ({use['share']:.1%} of the time of all)" + (f"; {use['lacks']}" if use["lacks"] else ""))
         return "\n".join([*(lines or [f"{self.name}: no plan"]), *(f"  eager: {reason}" for reason in sorted(self._reasons))])
 
     def _eager(self, args, kwargs):
@@ -211,9 +219,11 @@ class RecordedStep:
                 return reason
             del self._pending[i]
             try:
-                self._replays.add(recording, watched)
+                use = self._replays.add(recording, watched, *in_bytes(self.budget if self.budget is not None else default_budget[0]))
             except (MemoryError, OutOfMemoryError):
                 return "there is no memory for its temporaries"
+            if use["lacks"]:
+                self._note(f"a plan takes {use['planned']:,} bytes, more than its memory budget: {use['lacks']}")
             return None
         self._pending.append((recording, watched))
         if len(self._pending) <= _MOST_PENDING:
@@ -242,9 +252,14 @@ class RecordedStep:
             raise RuntimeError(f"{self.name}: cannot be replayed: {reason}")
         logger.warning("%s: runs eagerly: %s", self.name, reason)
 
+    def _note(self, what: str) -> None:
+        if what not in self._notes:
+            self._notes.add(what)
+            logger.warning("%s: %s", self.name, what)
 
-def record(function=None, *, pure: bool = False, fullgraph: bool = False, name: str | None = None):
+
+def record(function=None, *, pure: bool = False, fullgraph: bool = False, name: str | None = None, memory=None):
     """A decorator that records a function of tensors and replays it: see RecordedStep."""
     if function is None:
-        return functools.partial(record, pure=pure, fullgraph=fullgraph, name=name)
-    return RecordedStep(function, pure=pure, fullgraph=fullgraph, name=name)
+        return functools.partial(record, pure=pure, fullgraph=fullgraph, name=name, memory=memory)
+    return RecordedStep(function, pure=pure, fullgraph=fullgraph, name=name, memory=memory)

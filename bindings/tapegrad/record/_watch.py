@@ -234,6 +234,7 @@ class _Walk:
         if own == "tapegrad":
             if variables and "param_groups" in variables:  # of an optimizer each replay reads the groups anew, if the function itself does not
                 self.add_dict(variables, path, ("step", "zero_grad", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
+                self.dicts.append((variables, ("state", "param_groups"), False))  # load_state_dict exchanges them
                 if "param_groups" in self.names:
                     self.add(variables["param_groups"], path + ".param_groups")
             elif variables:

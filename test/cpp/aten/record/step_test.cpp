@@ -75,7 +75,7 @@ TEST_CASE("temporaries that live at the same time share no byte", "[record]") {
   std::vector<const Slot*> all;
   size_t bytes = 0;
   for (const Slot& slot : step.recording().slots)
-    if (slot.kind == Slot::Kind::Temporary && !slot.chained) {
+    if (slot.kind == Slot::Kind::Temporary && !slot.chained && slot.first >= 0) {
       all.push_back(&slot);
       bytes += slot.nbytes;
     }
@@ -86,7 +86,7 @@ TEST_CASE("temporaries that live at the same time share no byte", "[record]") {
       const auto* p = static_cast<const char*>(a->own->data());
       const auto* q = static_cast<const char*>(b->own->data());
       const bool overlap = p < q + b->nbytes && q < p + a->nbytes;
-      if (a == b || !overlap) continue;
+      if (a == b || !overlap || a->inside >= 0 || b->inside >= 0) continue;  // nn/record_memory_test.cpp checks those
       ++shared;
       REQUIRE((a->last < b->first || b->last < a->first));
     }
