@@ -11,9 +11,10 @@ _QUANTISED = "quantised tensors are not supported: bfloat16 and float16 are what
 _FLOAT8 = "tensors of 8-bit floating numbers can be kept and converted, not multiplied: convert to bfloat16 first"
 _MASKED = "there are no masked tensors: the functions of masked take a mask as an argument, masked.mean(x, mask=mask)"
 # What PyTorch has and tapegrad has not, in one sentence. The names stay absent, so that programs which ask for them take their other way.
-_ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work", "quantize_per_tensor": _QUANTISED,
-           "quantize_per_channel": _QUANTISED, "quantize_per_tensor_dynamic": _QUANTISED, "dequantize": _QUANTISED, "_scaled_mm": _FLOAT8,
-           "quantized": _QUANTISED, "_scaled_grouped_mm": _FLOAT8, "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
+_ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work",
+           **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize", "quantized", "qat",
+                            "quantizable", "intrinsic"), _QUANTISED),
+           **dict.fromkeys(("_scaled_mm", "_scaled_grouped_mm"), _FLOAT8), "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
 
 # The same of a tensor's methods.
 ABSENT_METHODS = {**dict.fromkeys(("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme"), _QUANTISED),
