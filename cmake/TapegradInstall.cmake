@@ -12,13 +12,15 @@ if(SKBUILD)
   # site-packages/tapegrad/lib: OpenBLAS is a package beside tapegrad; oneDNN travels with it, because its own
   # package unpacks three copies of the same 54 MB.
   set_target_properties(tapegrad PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../scipy_openblas32/lib")
-  install(FILES "${TG_DNNL_LIBRARY}" DESTINATION lib RENAME "${TG_DNNL_SONAME}"
-    PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-  if(CMAKE_STRIP)  # a fifth of it are symbols that nothing asks for at run time
-    install(CODE "execute_process(COMMAND \"${CMAKE_STRIP}\" --strip-unneeded
-      \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/${TG_DNNL_SONAME}\" COMMAND_ERROR_IS_FATAL ANY)")
+  if(TAPEGRAD_ONEDNN)
+    install(FILES "${TG_DNNL_LIBRARY}" DESTINATION lib RENAME "${TG_DNNL_SONAME}"
+      PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+    if(CMAKE_STRIP)  # a fifth of it are symbols that nothing asks for at run time
+      install(CODE "execute_process(COMMAND \"${CMAKE_STRIP}\" --strip-unneeded
+        \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/${TG_DNNL_SONAME}\" COMMAND_ERROR_IS_FATAL ANY)")
+    endif()
+    install(DIRECTORY "${TG_DNNL_LIBRARY_DIR}/../share/doc/onednn" DESTINATION lib OPTIONAL)  # its licence
   endif()
-  install(DIRECTORY "${TG_DNNL_LIBRARY_DIR}/../share/doc/onednn" DESTINATION lib OPTIONAL)  # its licence
 else()
   set_target_properties(tapegrad PROPERTIES INSTALL_RPATH "${TG_OPENBLAS_LIBRARY_DIR};${TG_DNNL_LIBRARY_DIR}")
 endif()

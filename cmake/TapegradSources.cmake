@@ -53,6 +53,11 @@ foreach(layer ${TG_LAYERS})
   list(APPEND TG_SOURCES ${found})
 endforeach()
 list(FILTER TG_SOURCES EXCLUDE REGEX "/distributed/(gloo|mpi)/")  # libraries of their own: TapegradEngines.cmake
+if(TAPEGRAD_ONEDNN)
+  list(FILTER TG_SOURCES EXCLUDE REGEX "/aten/without_onednn\\.cpp$")
+else()
+  list(FILTER TG_SOURCES EXCLUDE REGEX "/aten/(onednn/|[^/]+/onednn[^/]*\\.cpp$)")
+endif()
 file(GLOB_RECURSE TG_BINDING_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bindings/*.cpp")
 
 set(TG_GENERATED_PYTHON "")

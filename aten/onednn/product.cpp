@@ -74,6 +74,8 @@ double work(const Product& p) { return static_cast<double>(p.m) * static_cast<do
 
 }  // namespace
 
+bool available() { return true; }
+
 bool multiplies(DType dtype) {
   static const HalfInstructions has;
   return dtype == DType::bfloat16 ? has.bfloat16 : dtype == DType::float16 && has.float16;

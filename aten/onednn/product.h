@@ -5,9 +5,13 @@
 
 #include <cstdint>
 
+#include "tapegrad/c10/macros.h"
 #include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad::onednn {
+
+// Whether this build has oneDNN (TAPEGRAD_ONEDNN). Without it aten/without_onednn.cpp says no to every question.
+TG_API bool available();
 
 // Whether the processor multiplies this 16-bit type by instructions of its own, which oneDNN then uses: AVX-512's or
 // AMX's. Elsewhere a product of converted factors is faster. Never where TAPEGRAD_ISA asks for less than AVX-512.

@@ -1,5 +1,6 @@
 // Settings and questions about dtypes: the defaults, threads, promotion.
 #include "tapegrad/aten/iterate/pointwise.h"
+#include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
@@ -105,6 +106,7 @@ PyMethodDef global_functions[] = {
         "result_type(tensor1, tensor2)\n--\n\nThe dtype of an operation on two tensors or numbers."),
     {"can_cast", as_c_function(may_cast), METH_FASTCALL | METH_KEYWORDS, "can_cast(from_, to)\n--\n\nWhether values of one dtype may be converted to another."},
     method<"_cpu_capability", [] { return std::string(isa_name(cpu_isa())); }>(),
+    method<"_has_onednn", [] { return onednn::available(); }>(),
     {},
 };
 // clang-format on

@@ -6,8 +6,11 @@ __all__ = ["parallel_info", "show"]
 def show() -> str:
     """The version and the compiler's settings."""
     from . import _C
+    from .backends import mkldnn
 
-    return f"tapegrad {_C.__version__}\n  - C++20, CPU kernels for AVX2 and AVX-512 chosen at start-up\n  - OpenBLAS, oneDNN, SLEEF\n  - CUDA: not built in\n"
+    functions = _C._functions[""]
+    libraries = "OpenBLAS, oneDNN, SLEEF" if mkldnn.is_available() else "OpenBLAS, SLEEF"
+    return f"tapegrad {_C.__version__}\n  - C++20, CPU kernels for {functions['_cpu_capability']()}\n  - {libraries}\n  - CUDA: not built in\n"
 
 
 def parallel_info() -> str:

@@ -1,5 +1,6 @@
 """oneDNN, under its old name: it computes convolutions."""
 
+from .. import _C
 from ._switches import switched
 
 enabled = True
@@ -10,8 +11,8 @@ __all__ = ["flags", "is_available"]
 
 
 def is_available() -> bool:
-    """True: oneDNN is a part of every build."""
-    return True
+    """Whether oneDNN is a part of this build: on x86-64 it is."""
+    return _C._functions[""]["_has_onednn"]()
 
 
 def flags(enabled=False, deterministic=False, allow_tf32=True):

@@ -44,7 +44,7 @@ class TensorBase(metaclass=_TensorBaseType):
 
 _VALUES = {"TensorBase": TensorBase, "_jit_can_fuse_on_cpu": lambda *a: False, "_jit_can_fuse_on_gpu": lambda *a: False, "_get_tracing_state": lambda *a: None,
            "_get_privateuse1_backend_name": lambda *a: "privateuseone", "_cuda_getDeviceCount": lambda *a: 0, "_cuda_isInBadFork": False, "_has_mps": False,
-           "_is_mps_available": lambda *a: False, "has_cuda": False, "has_mkl": False, "has_openmp": True, "has_mkldnn": True,
+           "_is_mps_available": lambda *a: False, "has_cuda": False, "has_mkl": False, "has_openmp": True, "has_mkldnn": _C._functions[""]["_has_onednn"](),
            "_set_deterministic_algorithms": settings.use_deterministic_algorithms,
            "_get_deterministic_fill_uninitialized_memory": lambda: settings._deterministic["fill"],
            "_set_deterministic_fill_uninitialized_memory": lambda fill: settings._set_deterministic(fill=fill),
