@@ -8,7 +8,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench bench-models gpu-check build wheel wheel-cuda release-check asan tsan lint format docs meter clean
+.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench bench-models gpu-check build wheel wheel-cuda wheel-aarch64 release-check asan tsan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -76,6 +76,11 @@ wheel:  ## wheels for every CPython found (PYTHONS="python3.11 ..."), each tried
 wheel-cuda:  ## after make wheel: the wheel of tapegrad-cuda, tried without a card
 	@tools/setup.sh build wheel cuda-build
 	@. tools/common.sh && $(VENV)/bin/python tools/wheel_cuda.py
+
+wheel-aarch64:  ## on Debian: the wheel for aarch64, cross-compiled, and tried under qemu
+	@tools/setup.sh build wheel aarch64
+	@tools/sysroot.sh build-aarch64
+	@. tools/common.sh && TG_SYSROOT=build-aarch64/sysroot $(VENV)/bin/python tools/wheel.py
 
 release-check:  ## what must hold before a release: version, documents, links, examples, and what make wheel left in dist/
 	@tools/setup.sh build wheel

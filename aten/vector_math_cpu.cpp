@@ -5,11 +5,13 @@
 // normal distribution (by 3e-6) for 16-bit results.
 //
 // Written once over the vector type; a product and a sum in one expression is one rounding wherever there is FMA, so
-// AVX2 and AVX-512 give the same bits.
+// AVX2, AVX-512 and NEON give the same bits.
 
-#if defined(__x86_64__) && defined(__AVX2__) && defined(__FMA__)
+#if (defined(__x86_64__) && defined(__AVX2__) && defined(__FMA__)) || (defined(__aarch64__) && !defined(__clang__))
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#endif
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -36,7 +38,7 @@ inline V to_float(I a) { return _mm512_maskz_cvtepi32_ps(0xffff, a); }
 inline V look_up(const Table& t, I index) {
   return _mm512_maskz_permutexvar_ps(0xffff, index, _mm512_loadu_ps(t));  // of the index the low four bits
 }
-#else
+#elif defined(__AVX2__)
 using V = __m256;
 using I = __m256i;
 inline V set(float x) { return _mm256_set1_ps(x); }
@@ -63,6 +65,30 @@ inline V look_up(const Table& t, I index) {
   const V low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(t), index);
   const V high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(t + 8), index);
   return _mm256_blendv_ps(low, high, floats(shifted(index, 28)));
+}
+#else
+typedef float V __attribute__((vector_size(16)));
+typedef int I __attribute__((vector_size(16)));
+inline V set(float x) { return V{x, x, x, x}; }
+inline I bits(V x) { return reinterpret_cast<I>(x); }
+inline V floats(I x) { return reinterpret_cast<V>(x); }
+inline I both(I a, int b) { return a & b; }
+inline I either(I a, I b) { return a | b; }
+inline V fma(V a, V b, V c) { return a * b + c; }  // -ffp-contract=fast
+inline V below(V a, V b, V yes, V no) { return a < b ? yes : no; }
+inline V least(V a, V b) { return below(a, b, a, b); }
+inline V most(V a, V b) { return below(b, a, a, b); }
+inline I shifted(I a, int n) { return a << n; }
+inline I shifted_back(I a, int n) { return a >> n; }
+inline I less(I a, I b) { return a - b; }
+inline V to_float(I a) { return __builtin_convertvector(a, V); }
+inline V scaled(V x, V k) {
+  const I n = __builtin_convertvector(k, I), half = n >> 1;
+  return x * floats((half + 127) << 23) * floats((n - half + 127) << 23);
+}
+inline V look_up(const Table& t, I index) {
+  index &= 15;
+  return V{t[index[0]], t[index[1]], t[index[2]], t[index[3]]};
 }
 #endif
 
@@ -366,16 +392,25 @@ inline V pow(V x, V y) {
 
 namespace here = tapegrad::cpu::TG_ISA;
 
-// The names say the width: e is AVX-512, d AVX2, c AVX, b SSE, which kernels use in the tail of a wider loop.
+// The names say the width: e is AVX-512, d AVX2, c AVX, b SSE, which kernels use in the tail of a wider loop, n NEON,
+// whose calling convention for these keeps more registers.
 extern "C" {
 #if defined(__AVX512F__)
 #define TG_DEFINE(name, function) \
   __m512 _ZGVeN16v_##name(__m512 x) { return here::function(x); }
-#else
+#elif defined(__AVX2__)
 #define TG_DEFINE(name, function)                                \
   __m256 _ZGVdN8v_##name(__m256 x) { return here::function(x); } \
   __m256 _ZGVcN8v_##name(__m256 x) { return here::function(x); } \
   __m128 _ZGVbN4v_##name(__m128 x) { return _mm256_castps256_ps128(here::function(_mm256_set_m128(x, x))); }
+#else
+typedef float Pair __attribute__((vector_size(8)));
+#define TG_DEFINE(name, function)                                                                      \
+  __attribute__((aarch64_vector_pcs)) here::V _ZGVnN4v_##name(here::V x) { return here::function(x); } \
+  __attribute__((aarch64_vector_pcs)) Pair _ZGVnN2v_##name(Pair x) {                                   \
+    const here::V y = here::function(here::V{x[0], x[1], x[0], x[1]});                                 \
+    return Pair{y[0], y[1]};                                                                           \
+  }
 #endif
 #if defined(__AVX512F__)
 __m512 _ZGVeN16vv_powf(__m512 x, __m512 y) { return here::pow(x, y); }
@@ -392,4 +427,4 @@ TG_DEFINE(tg_normal_cdff, normal_cdf)
 TG_DEFINE(tg_gelu_slopef, gelu_slope)
 }
 
-#endif  // defined(__x86_64__) && defined(__AVX2__) && defined(__FMA__)
+#endif  // an instruction set with forms of these

@@ -3,7 +3,7 @@
 // call of libtapegrad and libtapegrad_cuda here (--wrap in cmake/TapegradLibrary.cmake). hypot computes the same: the
 // new version only leaves out the old way of reporting errors.
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
 
 #include <condition_variable>
 #include <mutex>
@@ -13,8 +13,13 @@ extern "C" {
 double tg_old_hypot(double, double);
 float tg_old_hypotf(float, float);
 void tg_old_wait(std::condition_variable*, std::unique_lock<std::mutex>&);
-__asm__(".symver tg_old_hypot, hypot@GLIBC_2.2.5");
-__asm__(".symver tg_old_hypotf, hypotf@GLIBC_2.2.5");
+#if defined(__x86_64__)
+#define TG_FIRST "GLIBC_2.2.5"
+#else
+#define TG_FIRST "GLIBC_2.17"
+#endif
+__asm__(".symver tg_old_hypot, hypot@" TG_FIRST);
+__asm__(".symver tg_old_hypotf, hypotf@" TG_FIRST);
 __asm__(".symver tg_old_wait, _ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE@GLIBCXX_3.4.11");
 
 double __wrap_hypot(double x, double y) { return tg_old_hypot(x, y); }

@@ -1,10 +1,8 @@
-# SLEEF, the vector forms of exp, tanh, ... Gives SLEEF::sleef (its own names, Sleef_expf16_u10avx512f), SLEEF::gnuabi
-# where that is installed (the names that gcc calls when it vectorises a loop, _ZGVnN4v_expf), and SLEEF_VERSION.
+# SLEEF, the vector forms of exp, tanh, ... Gives SLEEF::sleef (its own names, Sleef_expf16_u10avx512f) and SLEEF_VERSION.
 
 find_path(SLEEF_INCLUDE_DIR sleef.h)
 find_library(SLEEF_LIBRARY sleef)
-find_library(SLEEF_GNUABI_LIBRARY sleefgnuabi)
-mark_as_advanced(SLEEF_INCLUDE_DIR SLEEF_LIBRARY SLEEF_GNUABI_LIBRARY)
+mark_as_advanced(SLEEF_INCLUDE_DIR SLEEF_LIBRARY)
 
 if(SLEEF_INCLUDE_DIR)
   foreach(part MAJOR MINOR PATCHLEVEL)
@@ -21,8 +19,4 @@ if(SLEEF_FOUND AND NOT TARGET SLEEF::sleef)
   add_library(SLEEF::sleef SHARED IMPORTED)
   set_target_properties(SLEEF::sleef PROPERTIES
     IMPORTED_LOCATION "${SLEEF_LIBRARY}" INTERFACE_INCLUDE_DIRECTORIES "${SLEEF_INCLUDE_DIR}")
-  if(SLEEF_GNUABI_LIBRARY)
-    add_library(SLEEF::gnuabi SHARED IMPORTED)
-    set_target_properties(SLEEF::gnuabi PROPERTIES IMPORTED_LOCATION "${SLEEF_GNUABI_LIBRARY}")
-  endif()
 endif()

@@ -17,7 +17,7 @@ endif()
 # What every translation unit of ours is compiled with.
 add_library(tapegrad_private INTERFACE)
 target_include_directories(tapegrad_private INTERFACE ${TG_INCLUDE_DIRS})
-target_include_directories(tapegrad_private SYSTEM INTERFACE "${TG_openblas_HEADERS}" "${TG_dnnl_HEADERS}")
+target_include_directories(tapegrad_private SYSTEM INTERFACE ${TG_openblas_HEADERS} ${TG_dnnl_HEADERS})
 target_link_libraries(tapegrad_private INTERFACE tapegrad_flags fmt::fmt nlohmann_json::nlohmann_json Threads::Threads)
 target_compile_definitions(tapegrad_private INTERFACE TG_VERSION="${PROJECT_VERSION}")
 foreach(isa ${TG_ISAS})
@@ -35,7 +35,7 @@ tg_precompile(tapegrad_baseline tapegrad/aten/batch/rule.h tapegrad/aten/dispatc
   tapegrad/aten/iterate/reduce.h tapegrad/aten/sparse/operators.h tapegrad/autograd/formulas/all.h
   tapegrad/autograd/generated_support.h)
 # They define what a header declares in another way.
-set_source_files_properties(aten/vector_math.cpp aten/vector_math_cpu.cpp aten/vector_math_x86.cpp
+set_source_files_properties(aten/vector_math.cpp aten/vector_math_cpu.cpp aten/vector_math_arm.cpp aten/vector_math_x86.cpp
   PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 set(objects $<TARGET_OBJECTS:tapegrad_baseline>)
 # Generated kernels apply functors, which declare mathematical functions as having vector forms (functors/math.h): hand-written ones
@@ -78,10 +78,8 @@ target_include_directories(tapegrad PUBLIC
 target_compile_features(tapegrad PUBLIC cxx_std_20)
 target_link_libraries(tapegrad PUBLIC fmt::fmt Threads::Threads)
 # The paths of third parties, not their targets: programs that link an installed libtapegrad need none of them.
-# On x86 the vector names are ours (aten/vector_math_x86.cpp).
 target_link_libraries(tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_flags>
-  "${SLEEF_LIBRARY}" $<$<NOT:$<BOOL:${TG_X86}>>:${SLEEF_GNUABI_LIBRARY}>
-  "${TG_DNNL_LIBRARY}" "${TG_GOMP_LIBRARY}" "${ZLIB_LIBRARIES}" ${CMAKE_DL_LIBS})
+  "${SLEEF_LIBRARY}" ${TG_DNNL_LIBRARY} ${TG_GOMP_LIBRARY} "${ZLIB_LIBRARIES}" ${CMAKE_DL_LIBS})
 if(NOT TG_SANITIZE)
   target_link_options(tapegrad PRIVATE -Wl,--no-undefined)
 endif()
@@ -90,7 +88,7 @@ if(MOLD_PROGRAM AND NOT TG_SANITIZE)
   # Not for the bindings, where the address of a function says which one it is.
   target_link_options(tapegrad PRIVATE LINKER:--icf=all)
 endif()
-if(TG_X86)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64|aarch64)$")
   set(TG_OLDER_SYSTEMS "LINKER:--wrap=hypot,--wrap=hypotf,--wrap=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE")
   target_link_options(tapegrad PRIVATE "${TG_OLDER_SYSTEMS}")  # c10/older_systems.cpp
 endif()

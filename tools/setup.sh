@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing on this machine. usage: tools/setup.sh GROUP...
-# A group is "build" (compiler, libraries, what a build needs from PyPI) or an extra of pyproject.toml.
+# A group is "build" (compiler, libraries, what a build needs from PyPI), "aarch64" (a compiler for it, and qemu) or an extra of
+# pyproject.toml.
 # System packages are installed with apt where that is possible without a password; else the command is printed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,11 +20,15 @@ missing_packages() {
   # A virtual environment and Python's headers: only the system's own Python keeps them in packages of their own.
   "$PYTHON" -c 'import ensurepip, venv' 2> /dev/null || echo python3-venv
   [ -e "$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || echo python3-dev
+  case " $* " in *" aarch64 "*)
+    command -v aarch64-linux-gnu-g++ > /dev/null || echo g++-aarch64-linux-gnu
+    command -v qemu-aarch64-static > /dev/null || echo qemu-user-static ;;
+  esac
 }
 
 install_system() {  # the groups asked for
   local missing root="" helpful="ccache mold"
-  missing=$(missing_packages | tr '\n' ' ')
+  missing=$(missing_packages "$@" | tr '\n' ' ')
   # The engine over MPI is built and tested where one is there; programs need none.
   case " $* " in *" test "*) command -v mpirun > /dev/null || helpful="$helpful libopenmpi-dev openmpi-bin" ;; esac
   [ -n "$missing" ] || [ "$helpful" != "ccache mold" ] || return 0
@@ -51,6 +56,7 @@ install_python() {
   fi
   local group stamp key
   for group in "$@"; do
+    [ "$group" != aarch64 ] || continue  # nothing of PyPI's
     stamp="$VENV/.stamp-$group"
     key=$(cksum < pyproject.toml)
     if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$key" ]; then continue; fi

@@ -6,10 +6,14 @@ libtapegrad is compiled once and the bindings once per interpreter, in one build
 into the wheel, and auditwheel gives it the oldest tag that the symbols allow. Each wheel is then tried in an empty virtual
 environment, without a compiler and away from this checkout. The engines of gloo and MPI are left out: what they link to asks for a
 newer C++ library, and an MPI must be the machine's own.
+
+With TG_SYSROOT, a folder of tools/sysroot.sh: one wheel for aarch64 and for the Python in that folder, by the cross compiler. What is of
+aarch64 runs under qemu, pip and the tests included.
 """
 
 import glob
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -21,7 +25,8 @@ from pathlib import Path
 from requirements import PYPROJECT
 
 ROOT = Path(__file__).resolve().parent.parent
-WORK = ROOT / "build-wheel"
+SYSROOT = Path(os.environ["TG_SYSROOT"]).resolve() if os.environ.get("TG_SYSROOT") else None
+WORK = SYSROOT.parent / "wheel" if SYSROOT else ROOT / "build-wheel"
 DIST = ROOT / "dist"
 OLDEST = (3, 10)
 # What every Linux of the tag has; auditwheel would refuse a newer symbol of these.
@@ -85,18 +90,29 @@ def source():
 
 def build(python, tree, name, **more):
     """The wheel as scikit-build-core makes it. NumPy is the interpreter's, OpenBLAS and oneDNN are this one's for all. more: defines."""
-    ours = [r for r in PYPROJECT["build-system"]["requires"] if re.match("scikit|numpy|tomli", r)]
+    ours = [r for r in PYPROJECT["build-system"]["requires"] if re.match("scikit|numpy|tomli|scipy" if SYSROOT else "scikit|numpy|tomli", r)]
     inside = environment(python, name, "pip>=23.1", *ours)  # the first pip with -C
     shutil.rmtree(WORK / "raw", ignore_errors=True)
-    defines = {"TG_LIBRARIES_PYTHON": sys.executable, "CMAKE_DISABLE_FIND_PACKAGE_MPI": "ON", "CMAKE_DISABLE_FIND_PACKAGE_Gloo": "ON",
-               **more}
+    defines = {"TG_LIBRARIES_PYTHON": inside if SYSROOT else sys.executable, "CMAKE_DISABLE_FIND_PACKAGE_MPI": "ON",
+               "CMAKE_DISABLE_FIND_PACKAGE_Gloo": "ON", **more}
+    if SYSROOT:
+        defines |= {"CMAKE_TOOLCHAIN_FILE": ROOT / "cmake/aarch64-linux-gnu.cmake", "TG_SYSROOT": SYSROOT}
     run(inside, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-build-isolation", "--no-deps", "-w", WORK / "raw", tree,
         *(f"-Ccmake.define.{key}={value}" for key, value in defines.items()))
     return next((WORK / "raw").glob("*.whl"))
 
 
+def loaded_by(library):
+    """(name, path) of what the dynamic linker finds for a library."""
+    ldd = ("qemu-aarch64-static", "-L", SYSROOT, SYSROOT / "lib/ld-linux-aarch64.so.1", "--list") if SYSROOT else ("ldd",)
+    return re.findall(r"(\S+) => (/\S+) ", run(*ldd, library))
+
+
 def licence_of(library):
     """Debian's copyright file of the package that a library came from."""
+    if SYSROOT:
+        of = dict(reversed(line.split(": ", 1)) for line in (SYSROOT.parent / "packages").read_text().splitlines())
+        return SYSROOT / "usr/share/doc" / of[f"/{Path(f'{SYSROOT}{library}').resolve().relative_to(SYSROOT)}"] / "copyright"
     for path in {str(library), str(library).removeprefix("/usr"), f"/usr{library}", str(Path(library).resolve())}:
         answer = subprocess.run(["dpkg", "-S", path], capture_output=True, text=True).stdout
         if answer:
@@ -115,14 +131,14 @@ def completed(wheel):
     run(sys.executable, "-m", "wheel", "unpack", "-d", folder, wheel)
     (tree,) = folder.iterdir()
     (licences,), place = tree.glob("*.dist-info/licenses"), tree / "tapegrad/lib"
-    loaded = re.findall(r"(\S+) => (/\S+) ", run("ldd", place / "libtapegrad.so"))
+    loaded = loaded_by(place / "libtapegrad.so")
     names = [name for name, path in loaded if not name.startswith(EVERYWHERE) and not Path(path).is_relative_to(tree)]
     for name, path in loaded:
         if name in names:
-            shutil.copy(path, place / name)
+            shutil.copy(f"{SYSROOT or ''}{path}", place / name)
             shutil.copy(licence_of(path), licences / f"{name.split('.so')[0]}.txt")
     shutil.copy(licence_of("/usr/include/nlohmann/json.hpp"), licences / "nlohmann-json.txt")  # headers, compiled into libtapegrad
-    for text in (place / "onednn").iterdir():
+    for text in (place / "onednn").glob("*"):
         text.rename(licences / f"onednn-{text.name}")
     wheel.unlink()
     run(sys.executable, "-m", "wheel", "pack", "-d", wheel.parent, tree)
@@ -144,17 +160,24 @@ def tried(python, wheel, name, types):
     chosen += sorted({p for p in (place / "test/python").rglob("test_*.py") if "mark.smoke" in p.read_text()})
     (place / "pytest.ini").write_text("[pytest]\npythonpath = test/python test\nmarkers = smoke\n    long\n    types\n")
     tests = run(inside, "-m", "pytest", "-q", "-m", "smoke or types", "--import-mode=importlib", *chosen, cwd=place, env=alone)
+    (example,) = re.findall(r"## Thirty lines\n\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    lines = run(inside, "-c", example, cwd=place, env=alone)
+    said = f"{tests.strip().splitlines()[-1]}; the thirty lines of README.md: {lines.strip()}"
+    if SYSROOT:  # under qemu the demo takes a quarter of an hour
+        return said
     demo = run(inside, "examples/mnist.py", "--epochs", "1", "--quiet", cwd=place, env=alone)
-    return f"{tests.strip().splitlines()[-1]}; the demo after one epoch: {demo.strip().splitlines()[-1]}"
+    return f"{said}; the demo after one epoch: {demo.strip().splitlines()[-1]}"
 
 
 def main():
-    pythons = interpreters(sys.argv[1:] or os.environ.get("PYTHONS", "").split())
+    pythons = interpreters([SYSROOT / "usr/bin/python3.11"] if SYSROOT else sys.argv[1:] or os.environ.get("PYTHONS", "").split())
     if not pythons:
         raise SystemExit("no CPython of 3.10 or newer with its headers was found; name some with PYTHONS=")
+    shutil.rmtree(WORK, ignore_errors=True)
+    for old in DIST.glob("*aarch64.whl" if SYSROOT else "*"):
+        old.unlink()
     for folder in (WORK, DIST):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
     archive, tree = source()
     print(f"{archive.relative_to(ROOT)}: {archive.stat().st_size / 1e6:.1f} MB", flush=True)
     for version, python in pythons:  # the type checkers look at the last one
@@ -162,10 +185,10 @@ def main():
         raw = build(python, tree, name)
         libraries = completed(raw)
         run(sys.executable, "-m", "auditwheel", "repair", "-w", DIST, raw, *(f"--exclude={library}" for library in libraries))
-        (wheel,) = DIST.glob(f"*-{name}-*.whl")
+        (wheel,) = DIST.glob(f"*-{name}-*{'aarch64' if SYSROOT else platform.machine()}.whl")
         built = time.perf_counter() - start
         print(f"{wheel.relative_to(ROOT)}: {wheel.stat().st_size / 1e6:.1f} MB, built in {built:.0f} s", flush=True)
-        print(f"  {tried(python, wheel, name, version == pythons[-1][0])}", flush=True)
+        print(f"  {tried(python, wheel, name, version == pythons[-1][0] and not SYSROOT)}", flush=True)
 
 
 if __name__ == "__main__":

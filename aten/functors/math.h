@@ -1,8 +1,8 @@
 // Scalar mathematics for functors: one set of names over float, double and complex, for host and device.
 //
 // On the host the functions marked TG_VECTORISED are declared as having vector forms, so that g++ turns a loop
-// over them into calls of _ZGVeN16v_expf and the like, which aten/vector_math_x86.cpp leads to SLEEF (1 ulp).
-// Other functions stay scalar calls. Integer arithmetic wraps on overflow, complex products take the plain
+// over them into calls of _ZGVeN16v_expf and the like, which aten/vector_math_x86.cpp and _arm.cpp lead to SLEEF (1
+// ulp). Other functions stay scalar calls. Integer arithmetic wraps on overflow, complex products take the plain
 // formula (no recovery of infinities from NaN, as in PyTorch).
 #pragma once
 
@@ -14,7 +14,7 @@
 
 #include "tapegrad/c10/tensor/dtype.h"
 
-#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && defined(__x86_64__)
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__) && (defined(__x86_64__) || defined(__aarch64__))
 #define TG_VECTORISED __attribute__((simd("notinbranch"), const))
 #else
 #define TG_VECTORISED

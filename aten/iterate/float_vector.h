@@ -10,8 +10,10 @@ namespace tapegrad::cpu::TG_ISA {
 
 #if defined(__AVX512F__)
 inline constexpr int kVector = 16;
-#else
+#elif defined(__AVX2__)
 inline constexpr int kVector = 8;
+#else
+inline constexpr int kVector = 4;
 #endif
 typedef float Vector __attribute__((vector_size(4 * kVector), aligned(4), may_alias));
 

@@ -17,7 +17,7 @@ namespace tapegrad::cpu::TG_ISA::half_blocks {
 inline constexpr int kBlock = 16;
 
 // Whether it is faster to read two blocks of S at once with load_deinterleaved() and to store them with
-// store_interleaved(): true for bfloat16 with AVX2 or AVX-512. It is the upper half of a float, so elements of even and
+// store_interleaved(): true for bfloat16. It is the upper half of a float, so elements of even and
 // of odd indices become floats by one shift or one mask.
 template <class S>
 inline constexpr bool is_deinterleaved = false;
@@ -191,17 +191,17 @@ TG_INLINE bool within(const float* x, float least, float most) {
 TG_INLINE void store(const int32_t* from, bool* to) {
   for (int i = 0; i < kBlock; ++i) to[i] = from[i] != 0;
 }
-template <class S>
-void load(const S* from, float* to) {
-  for (int i = 0; i < kBlock; ++i) to[i] = static_cast<float>(from[i]);
-}
-template <class S>
-void store(const float* from, S* to) {
-  for (int i = 0; i < kBlock; ++i) to[i] = S(from[i]);
-}
-inline void load_deinterleaved(const BFloat16* from, float* to) {
-  for (int i = 0; i < 2 * kBlock; ++i) to[i / 2 + i % 2 * kBlock] = static_cast<float>(from[i]);
-}
+// What load_deinterleaved() gives.
+template <>
+inline constexpr bool is_deinterleaved<BFloat16> = true;
+
+}  // namespace tapegrad::cpu::TG_ISA::half_blocks
+
+// Conversions in plain loops that g++ vectorises: of float16, and of one and two blocks of bfloat16, for the
+// instruction sets that none of the above is written for, as NEON.
+#include "tapegrad/aten/iterate/half_blocks_plain.h"
+
+namespace tapegrad::cpu::TG_ISA::half_blocks {
 #endif
 
 // Two blocks.

@@ -54,11 +54,7 @@ inline void turn_tile(B* to, int64_t to_stride, const B* from, int64_t from_stri
 template <class T>
 inline constexpr bool kInPairs = half_blocks::is_deinterleaved<T>;
 inline void split_pairs(const BFloat16* pairs, float* rows) { half_blocks::load_deinterleaved(pairs, rows); }
-inline void join_pairs([[maybe_unused]] const float* rows, [[maybe_unused]] BFloat16* pairs) {
-#if defined(__AVX2__)  // elsewhere nobody calls it
-  half_blocks::store_interleaved(rows, pairs, true);
-#endif
-}
+inline void join_pairs(const float* rows, BFloat16* pairs) { half_blocks::store_interleaved(rows, pairs, true); }
 #if defined(__AVX512F__)
 template <>
 inline constexpr bool kInPairs<Half> = true;

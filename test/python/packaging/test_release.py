@@ -46,6 +46,19 @@ def test_a_wheel_that_lacks_something_is_refused(tool, tmp_path):
     assert not any("py.typed" in line for line in found)
 
 
+def test_a_wheel_for_aarch64_is_without_onednn(tool, tmp_path):
+    check = tool("release_check")
+    wheel = tmp_path / "tapegrad-0.1.0-cp311-cp311-manylinux_2_34_aarch64.whl"
+    for more, wrong in ((), False), (("tapegrad/lib/libdnnl.so.3",), True):
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("tapegrad-0.1.0.dist-info/METADATA", "")
+            for name in more:
+                archive.writestr(name, "")
+        found = list(check.wrong_wheel(wheel))
+        assert ("oneDNN is not in it zero times" in found) == wrong
+        assert not any("libgomp" in line or "onednn-LICENSE" in line for line in found) and any("libsleef.txt is not in it" in line for line in found)
+
+
 def test_the_wheel_of_cuda_holds_one_library_and_needs_its_tapegrad(tool, tmp_path):
     check, made = tool("release_check"), tool("wheel_cuda")
     wheel = tmp_path / f"tapegrad_cuda-{check.version()}-py3-none-manylinux_2_34_x86_64.whl"
