@@ -163,7 +163,7 @@ def tried(python, wheel, name, types):
     (example,) = re.findall(r"## Thirty lines\n\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     lines = run(inside, "-c", example, cwd=place, env=alone)
     said = f"{tests.strip().splitlines()[-1]}; the thirty lines of README.md: {lines.strip()}"
-    if SYSROOT:  # under qemu the demo takes a quarter of an hour
+    if SYSROOT:  # under qemu the demo takes too long
         return said
     demo = run(inside, "examples/mnist.py", "--epochs", "1", "--quiet", cwd=place, env=alone)
     return f"{said}; the demo after one epoch: {demo.strip().splitlines()[-1]}"
