@@ -134,14 +134,21 @@ struct Call {
 }  // namespace
 
 bool multiply(const Product& p, DType factors, const void* a, const void* b, DType out, bool add, void* c) {
-  if (!multiplies(factors) || work(p) < kLeastHalfWork) return false;
+  // As sgemm(): what found no memory for its code once does not look for it again.
+  static std::atomic<bool> usable{true};
+  if (!multiplies(factors) || work(p) < kLeastHalfWork || !usable.load(std::memory_order_relaxed)) return false;
   const PlanKey key{p, static_cast<int64_t>(factors), static_cast<int64_t>(out), add};
   struct LastCall {};
   require_thread_memory<LastCall>();
   static thread_local std::unique_ptr<Call> last;
   try {
     if (!last || !(last->key == key)) {
-      auto plan = plan_for(key);
+      std::shared_ptr<const Plan> plan;
+      try {
+        plan = plan_for(key);
+      } catch (const std::exception&) {  // no memory
+        usable = false;
+      }
       if (!plan) return false;
       last = std::make_unique<Call>(key, std::move(plan));
     }
@@ -154,7 +161,9 @@ bool multiply(const Product& p, DType factors, const void* a, const void* b, DTy
     count_work(Work::LibraryCall);
     last->plan->primitive.execute(stream(), last->arguments);
   } catch (const dnnl::error& e) {
-    raise("matmul", e);
+    usable = false;
+    if (add) raise("matmul", e);  // c may no longer be what it was
+    return false;
   }
   return true;
 }

@@ -32,7 +32,8 @@ bool is_faster(const Product& p);
 bool sgemm(const Product& p, float alpha, const float* a, const float* b, float beta, float* c);
 
 // Factors of a 16-bit type, sums in float, written as `out`, which is float32 or the factors' type. `add`: to what c
-// holds. False, with nothing written, where oneDNN has no fast implementation for it: see multiplies().
+// holds. False where oneDNN has no fast implementation for it, see multiplies(), or none any more, since it found no
+// memory once; c is as it was where `add` asks for that.
 bool multiply(const Product& p, DType factors, const void* a, const void* b, DType out, bool add, void* c);
 
 }  // namespace tapegrad::onednn

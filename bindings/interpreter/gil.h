@@ -57,7 +57,7 @@ class ComputeRelease {
  private:
   PyThreadState* state_;
 };
-// An exit handler, for std::atexit once all libraries are loaded.
+// An exit handler, for Py_AtExit, and for std::atexit once all libraries are loaded.
 void wait_for_computing() noexcept;
 
 // Calls f() with the GIL, from any thread: for releasing the last reference to a Python object. Does nothing once the

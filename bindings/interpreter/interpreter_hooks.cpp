@@ -43,6 +43,9 @@ bool init_interpreter_hooks() {
   main_thread = pthread_self();
   set_blocking_hooks({release_gil, acquire_gil});
   interrupt_hook.store(interrupted);
+  // When the interpreter ends, and, where a program ends without that, among the exit handlers: those of oneDNN, which
+  // free the code that threads may be in, come first there, because it registers them when it is first used.
+  Py_AtExit(wait_for_computing);
   std::atexit(wait_for_computing);
   set_warning_handler(give_warning);
   return true;
