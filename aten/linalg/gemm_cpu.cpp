@@ -221,9 +221,7 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
       return;
     }
     Tensor ha, hb;
-    if (!blas_layout(a, m, k)) a = pack<T>(a, m, k, scratch<T>(ha, m * k));
-    if (!blas_layout(b, k, n)) b = pack<T>(b, k, n, scratch<T>(hb, k * n));
-    call_library<T>(m, n, k, alpha, a, b, beta, c, ldc);
+    call_library<T>(m, n, k, alpha, in_layout(a, m, k, ha), in_layout(b, k, n, hb), beta, c, ldc);
   } else {
     Tensor hb;
     if (b.col != 1 && m > 4) b = pack<T>(b, k, n, scratch<T>(hb, k * n));
@@ -236,8 +234,9 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
 template <class T>
 void gemm_sums(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b, bool add,
                compute_t<T>* c, int64_t ldc) {
-  if constexpr (!is_half_type<T>) return gemm<T>(m, n, k, alpha, a, b, add ? T(1) : T(0), c, ldc);
-  if constexpr (is_half_type<T>) {
+  if constexpr (!is_half_type<T>) {
+    gemm<T>(m, n, k, alpha, a, b, add ? T(1) : T(0), c, ldc);
+  } else {
     Tensor ha, hb;
     const int64_t most = depth_of_call(m, n);
     for (int64_t p = 0; p < k; p += most, add = true) {

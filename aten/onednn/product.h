@@ -14,7 +14,8 @@ namespace tapegrad::onednn {
 TG_API bool available();
 
 // Whether the processor multiplies this 16-bit type by instructions of its own, which oneDNN then uses: AVX-512's or
-// AMX's. Elsewhere a product of converted factors is faster. Never where TAPEGRAD_ISA asks for less than AVX-512.
+// AMX's; those of bfloat16 take subnormal numbers as zero. Elsewhere a product of converted factors is faster. Never
+// where TAPEGRAD_ISA asks for less than AVX-512.
 bool multiplies(DType dtype);
 
 // How the factors of c (m x n) = op(a) (m x k) * op(b) (k x n) lie; the strides are from row to row as stored.
