@@ -10,31 +10,42 @@ namespace tapegrad::cpu::TG_ISA {
 
 namespace {
 
-// Dense tensors side by side: each line of the result is written from its first byte to its last. Not for short pieces,
-// which are no work for memcpy.
-bool join_lines(TensorSpan tensors, int64_t d, const Tensor& out) {
-  constexpr int64_t kShort = 64;  // bytes
-  int64_t outer = 1, inner = static_cast<int64_t>(out.itemsize());
-  for (int64_t k = 0; k < out.ndim(); ++k) (k < d ? outer : inner) *= k == d ? 1 : out.size(k);
-  if (outer == 1 || !out.is_contiguous()) return false;
+// Dense tensors side by side: each of the `outer` lines of the result is written from its first byte to its last. Not
+// for many short pieces, which are no work for memcpy, nor for few large ones, which threads share better one by one.
+bool join_lines(TensorSpan tensors, int64_t outer, const Tensor& out) {
+  constexpr int64_t kShort = 64, kFew = 32, kOneThread = 128 << 10;  // bytes, pieces, bytes
+  const auto total = static_cast<int64_t>(out.numel() * static_cast<int64_t>(out.itemsize()));
+  if (outer == 0 || (outer == 1 && total > kOneThread) || !out.is_contiguous()) return false;
+  const bool few = outer * static_cast<int64_t>(tensors.size()) <= kFew;
+  char* const to = static_cast<char*>(out.data_ptr());
+  auto bytes_of = [&](const Tensor& t) { return t.numel() * static_cast<int64_t>(t.itemsize()); };
   for (const Tensor& t : tensors) {
-    if (t.numel() == 0) continue;
-    if (t.dtype() != out.dtype() || !t.is_contiguous() || t.size(d) * inner < kShort) return false;
-    if (may_overlap(out, t)) return false;
+    const int64_t bytes = bytes_of(t);
+    if (bytes == 0) continue;
+    if (t.dtype() != out.dtype() || !t.is_contiguous() || (!few && bytes / outer < kShort)) return false;
+    const char* from = static_cast<const char*>(t.data_ptr());
+    if (from < to + total && to < from + bytes) return false;
   }
-  const int64_t line = out.size(d) * inner;
-  char* to = static_cast<char*>(out.data_ptr());
-  parallel_for(0, outer, std::max<int64_t>(1, (128 << 10) / line), [&](int64_t begin, int64_t end) {
-    char* p = to + begin * line;
-    for (int64_t o = begin; o < end; ++o)
-      for (const Tensor& t : tensors) {
-        if (t.numel() == 0) continue;
-        const int64_t bytes = t.size(d) * inner;
-        std::memcpy(p, static_cast<const char*>(t.data_ptr()) + o * bytes, static_cast<size_t>(bytes));
-        p += bytes;
-      }
-  });
+  const int64_t line = total / outer;
+  parallel_for(0, outer, std::max<int64_t>(1, kOneThread / std::max<int64_t>(1, line)),
+               [&](int64_t begin, int64_t end) {
+                 char* p = to + begin * line;
+                 for (int64_t o = begin; o < end; ++o)
+                   for (const Tensor& t : tensors) {
+                     const int64_t bytes = bytes_of(t) / outer;
+                     if (bytes == 0) continue;
+                     std::memcpy(p, static_cast<const char*>(t.data_ptr()) + o * bytes, static_cast<size_t>(bytes));
+                     p += bytes;
+                   }
+               });
   return true;
+}
+
+// The number of lines that tensors joined in dimension d have: the elements of the dimensions before it.
+int64_t lines_before(const Tensor& out, int64_t d) {
+  int64_t lines = 1;
+  for (int64_t k = 0; k < d; ++k) lines *= out.size(k);
+  return lines;
 }
 
 template <class T>
@@ -47,8 +58,8 @@ template <class T>
 
 // The elements of two dense tensors in turn, as pairs of coordinates are put together: loads and stores go over
 // vectors.
-bool stack_pairs(TensorSpan tensors, int64_t dim, const Tensor& out) {
-  if (tensors.size() != 2 || wrap_dim(dim, out.ndim(), "stack") != out.ndim() - 1 || !out.is_contiguous()) return false;
+bool stack_pairs(TensorSpan tensors, int64_t d, const Tensor& out) {
+  if (tensors.size() != 2 || d != out.ndim() - 1 || !out.is_contiguous()) return false;
   for (const Tensor& t : tensors)
     if (t.dtype() != out.dtype() || !t.is_contiguous() || may_overlap(out, t)) return false;
   dispatch_bytes(out.itemsize(), [&]<class T>() {
@@ -75,7 +86,8 @@ bool join_channels_last(TensorSpan tensors, int64_t d, const Tensor& out) {
     if (t.ndim() != out.ndim()) return false;
     turned.push_back(channels_behind(t));
   }
-  return join_lines(turned, d == 0 ? 0 : d == 1 ? out.ndim() - 1 : d - 1, channels_behind(out));
+  const Tensor to = channels_behind(out);
+  return join_lines(turned, lines_before(to, d == 0 ? 0 : d == 1 ? out.ndim() - 1 : d - 1), to);
 }
 
 void copy_piece(const Tensor& to, const Tensor& from) { copy_cpu(to, from, false); }
@@ -85,10 +97,13 @@ void copy_piece(const Tensor& to, const Tensor& from) { copy_cpu(to, from, false
 void cat_cpu(TensorSpan tensors, int64_t dim, const Tensor& out) {
   if (out.numel() == 0) return;
   const int64_t d = wrap_dim(dim, out.ndim(), "cat");
-  if (!join_lines(tensors, d, out) && !join_channels_last(tensors, d, out)) cat_pieces(tensors, d, out, copy_piece);
+  if (!join_lines(tensors, lines_before(out, d), out) && !join_channels_last(tensors, d, out))
+    cat_pieces(tensors, d, out, copy_piece);
 }
 void stack_cpu(TensorSpan tensors, int64_t dim, const Tensor& out) {
-  if (!stack_pairs(tensors, dim, out)) stack_pieces(tensors, dim, out, copy_piece);
+  const int64_t d = wrap_dim(dim, out.ndim(), "stack");
+  if (!stack_pairs(tensors, d, out) && !join_lines(tensors, lines_before(out, d), out))
+    stack_pieces(tensors, d, out, copy_piece);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA
