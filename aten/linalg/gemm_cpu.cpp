@@ -166,15 +166,20 @@ int64_t depth_of_call(int64_t m, int64_t n) {
 
 // c (m x n) = alpha * sums + beta * c.
 template <class T>
-void round_tile(int64_t m, int64_t n, float alpha, const float* sums, float beta, T* c, int64_t ldc) {
-  for (int64_t i = 0; i < m; ++i, sums += n) {
-    T* row = c + i * ldc;
-    if (beta == 0) {
-      for (int64_t j = 0; j < n; ++j) row[j] = T(alpha * sums[j]);
-    } else {
-      for (int64_t j = 0; j < n; ++j) row[j] = T(alpha * sums[j] + beta * static_cast<float>(row[j]));
+void round_tile(int64_t m, int64_t n, float alpha, MatrixRef<float> sums, float beta, T* c, int64_t ldc) {
+  constexpr int64_t kBlock = 16;  // lines of sums at a time where they are columns
+  const int64_t block = sums.col == 1 ? n : kBlock;
+  for (int64_t j0 = 0; j0 < n; j0 += block)
+    for (int64_t i = 0; i < m; ++i) {
+      const float* from = sums.data + i * sums.row;
+      T* row = c + i * ldc;
+      const int64_t end = std::min(n, j0 + block);
+      if (beta == 0) {
+        for (int64_t j = j0; j < end; ++j) row[j] = T(alpha * from[j * sums.col]);
+      } else {
+        for (int64_t j = j0; j < end; ++j) row[j] = T(alpha * from[j * sums.col] + beta * static_cast<float>(row[j]));
+      }
     }
-  }
 }
 
 // A factor with one unit stride: itself, or a copy.
@@ -209,7 +214,7 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
     }
     float* sums = scratch<float>(hc, m * n);
     gemm_sums<T>(m, n, k, 1, a, b, false, sums, n);
-    round_tile(m, n, alpha, sums, beta, c, ldc);
+    round_tile(m, n, alpha, {sums, n, 1}, beta, c, ldc);
   } else if constexpr (kHasBlas<T>) {
     if (m * n * k <= 64) return gemm_plain<T>(m, n, k, alpha, a, b, beta, c, ldc);
     if (const int64_t depth = depth_of_call(m, n); k > depth) {
@@ -257,6 +262,45 @@ void gemm_sums(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
   }
 }
 
+namespace {
+
+// A product of 16-bit factors can be computed as the transposed one, b' a'. The processor's instructions take their
+// second factor in another order, and to bring the few rows of a into it costs less than the rows of b, which are a
+// weight's. They are filled up to whole vectors.
+constexpr int64_t kRowsTurned = 16;
+
+// Measured on a Zen 5 for 6 to 128 rows and 256 to 4,096 terms and columns.
+template <class T>
+bool is_faster_turned(int64_t m, int64_t n, int64_t k, MatrixRef<T> b) {
+  const bool whole = m <= kRowsTurned || (m % kRowsTurned == 0 && m <= 64);
+  return onednn::multiplies(dtype_of_v<T>) && b.row == 1 && m <= 128 && n >= 256 && k >= (whole ? 512 : 1024);
+}
+
+template <class T>
+void turned_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a, MatrixRef<T> b, float beta, T* c,
+                    int64_t ldc) {
+  const int64_t rows = (m + kRowsTurned - 1) / kRowsTurned * kRowsTurned;
+  Tensor holder;
+  if (m != rows || a.col != 1) {
+    T* to = scratch<T>(holder, rows * k);
+    a = pack<T>(a, m, k, to);
+    std::fill_n(to + m * k, (rows - m) * k, T(0.0f));
+  }
+  const Tiles tiles = equal_tiles(m, n, m, 256);
+  const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 19) / (tiles.n * m * k));
+  parallel_for(0, tiles.cols, grain, [&](int64_t first, int64_t last) {
+    Tensor of_sums;
+    float* sums = scratch<float>(of_sums, tiles.n * rows);
+    for (int64_t tile = first; tile < last; ++tile) {
+      const int64_t j = tile * tiles.n, columns = std::min(tiles.n, n - j);
+      gemm_sums<T>(columns, rows, k, 1, {b.data + j * b.col, b.col, 1}, {a.data, 1, a.row}, false, sums, rows);
+      round_tile(m, columns, alpha, {sums, 1, rows}, beta, c + j, ldc);
+    }
+  });
+}
+
+}  // namespace
+
 template <class T>
 void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, int64_t a_batch,
                   MatrixRef<T> b, int64_t b_batch, compute_t<T> beta, T* c, int64_t ldc, int64_t c_batch) {
@@ -269,6 +313,9 @@ void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> a
                           beta, c + i * c_batch, ldc);
       return;
     }
+  }
+  if constexpr (is_half_type<T>) {
+    if (batch == 1 && is_faster_turned(m, n, k, b)) return turned_product<T>(m, n, k, alpha, a, b, beta, c, ldc);
   }
   Tiles tiles = choose_tiles(m, n, k);
   if constexpr (is_half_type<T>)

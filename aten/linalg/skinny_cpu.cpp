@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
 
 #include "tapegrad/aten/iterate/float_vector.h"
 #include "tapegrad/aten/iterate/half_blocks.h"
@@ -18,13 +21,23 @@ constexpr int kStep = is_half_type<T> ? 2 * half_blocks::kBlock : kVector;
 template <class T>
 constexpr int kParts = kStep<T> / kVector;
 constexpr int64_t kPadding = kStep<Half>;  // rows of a end on such a border
-constexpr int64_t kCached = 4096;          // elements of a at a time, which stay in the nearest cache
+constexpr int64_t kCached = 16384;         // bytes of a at a time, which stay in the nearest cache
 constexpr int64_t kColumns = 64;           // whose sums wait for the next depth
-constexpr int kRows = 8;                   // at a time
-constexpr int kMostRows = 16;
+constexpr int64_t kRows = 8;               // at a time
+constexpr int64_t kMostRows = 16;
 constexpr int kMostLines = 4;    // rows of a, where b has contiguous rows
 constexpr int64_t kWide = 2048;  // columns at a time there
 constexpr int64_t kLines = 840;  // rows of b at a time there: a multiple of what add_block takes together
+
+// Columns of b that lie `step` elements apart.
+template <class T>
+struct Columns {
+  const T* data;
+  int64_t step;
+  bool far;  // too much to be in the caches: what comes next is asked for early
+  const T* at(int64_t j) const { return data + j * step; }
+  Columns from(int64_t j) const { return {at(j), step, far}; }
+};
 
 // A step of weights as floats; those of bfloat16 in the order of load_deinterleaved.
 template <class T>
@@ -38,24 +51,60 @@ TG_INLINE void load_step(const T* from, Vector (&to)[kParts<T>]) {
   }
 }
 
-// The rows of a as floats in the order of load_step, each filled up with zeros.
-template <class T>
-void pack_rows(int64_t m, int64_t k, int64_t padded, MatrixRef<T> a, float* to) {
+// The rows of a, each filled up with zeros: as floats in the order of load_step, or as they are.
+template <class T, class P>
+void pack_rows(int64_t m, int64_t k, int64_t padded, MatrixRef<T> a, P* to) {
   for (int64_t i = 0; i < m; ++i, to += padded) {
     const T* row = a.data + i * a.row;
     for (int64_t p = 0; p < padded; p += kPadding)
       for (int l = 0; l < kPadding; ++l) {
         int64_t at = p + l;
-        if constexpr (is_half_type<T>) at = p + half_blocks::place_of(T(), l);
-        to[p + l] = at < k ? static_cast<float>(row[at * a.col]) : 0.0f;
+        if constexpr (is_half_type<T> && !is_half_type<P>) at = p + half_blocks::place_of(T(), l);
+        to[p + l] = at < k ? static_cast<P>(row[at * a.col]) : P(0.0f);
       }
   }
 }
 
+#if defined(__AVX512F__)
+// add_products with the instruction that adds the products of pairs of bfloat16 to floats: weights are not widened.
+template <int kM, int kJ>
+[[gnu::target("avx512bf16")]] void add_products(int64_t steps, int64_t rest, const BFloat16* a, int64_t padded,
+                                                Columns<BFloat16> b, Vector (*sums)[kRows]) {
+  constexpr int64_t kPairs = 32;
+  // The kernel of most rows computes for so long that the processor does not read ahead by itself.
+  const int64_t ahead = b.far ? kJ : 0;
+  __m512 sum[kJ][kM];
+#pragma GCC unroll 16
+  for (int j = 0; j < kJ; ++j)
+#pragma GCC unroll 16
+    for (int i = 0; i < kM; ++i) sum[j][i] = _mm512_loadu_ps(&sums[j][i]);
+  const auto last = static_cast<__mmask32>((uint64_t{1} << rest) - 1);
+  for (int64_t s = 0; s < steps + (rest > 0); ++s) {
+    const __mmask32 mask = s < steps ? ~__mmask32{0} : last;
+    __m512bh w[kJ];
+#pragma GCC unroll 16
+    for (int j = 0; j < kJ; ++j) {
+      w[j] = reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16(mask, b.at(j) + s * kPairs));
+      if (kM == kRows) _mm_prefetch(b.at(j + ahead) + s * kPairs, _MM_HINT_T0);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kM; ++i) {
+      const auto x = reinterpret_cast<__m512bh>(_mm512_loadu_si512(a + i * padded + s * kPairs));
+#pragma GCC unroll 16
+      for (int j = 0; j < kJ; ++j) sum[j][i] = _mm512_dpbf16_ps(sum[j][i], w[j], x);
+    }
+  }
+#pragma GCC unroll 16
+  for (int j = 0; j < kJ; ++j)
+#pragma GCC unroll 16
+    for (int i = 0; i < kM; ++i) _mm512_storeu_ps(&sums[j][i], sum[j][i]);
+}
+#endif
+
 // sums[j][i] += parts of the products of `kJ` columns and `kM` rows, over `steps` steps and a last one of `rest`
 // elements.
 template <int kM, int kJ, class T>
-TG_INLINE void add_products(int64_t steps, int64_t rest, const float* a, int64_t padded, const T* b, int64_t column,
+TG_INLINE void add_products(int64_t steps, int64_t rest, const float* a, int64_t padded, Columns<T> b,
                             Vector (*sums)[kRows]) {
   Vector sum[kJ][kM];
   for (int j = 0; j < kJ; ++j)
@@ -69,13 +118,13 @@ TG_INLINE void add_products(int64_t steps, int64_t rest, const float* a, int64_t
   };
   Vector w[kJ][kParts<T>];
   for (int64_t s = 0; s < steps; ++s) {
-    for (int j = 0; j < kJ; ++j) load_step(b + j * column + s * kStep<T>, w[j]);
+    for (int j = 0; j < kJ; ++j) load_step(b.at(j) + s * kStep<T>, w[j]);
     add(a + s * kStep<T>, w);
   }
   if (rest > 0) {
     for (int j = 0; j < kJ; ++j) {
       alignas(64) T last[kStep<T>] = {};
-      std::memcpy(last, b + j * column + steps * kStep<T>, static_cast<size_t>(rest) * sizeof(T));
+      std::memcpy(last, b.at(j) + steps * kStep<T>, static_cast<size_t>(rest) * sizeof(T));
       load_step(last, w[j]);
     }
     add(a + steps * kStep<T>, w);
@@ -84,38 +133,36 @@ TG_INLINE void add_products(int64_t steps, int64_t rest, const float* a, int64_t
     for (int i = 0; i < kM; ++i) sums[j][i] = sum[j][i];
 }
 
-template <int kM, class T>
-void add_columns(int64_t n, int64_t depth, const float* a, int64_t padded, const T* b, int64_t column,
-                 Vector (*sums)[kRows]) {
+template <int kM, class T, class P>
+void add_columns(int64_t n, int64_t depth, const P* a, int64_t padded, Columns<T> b, Vector (*sums)[kRows]) {
   // As many sums as there are registers beside a step's weights.
 #if defined(__AVX512F__)
-  constexpr int kJ = std::min(8, 30 / (kM + kParts<T>));
+  constexpr int kJ = std::min(8, 30 / (kM + (is_half_type<P> ? 1 : kParts<T>)));
 #else
   constexpr int kJ = is_half_type<T> ? (kM == 1 ? 4 : kM == 2 ? 2 : 1) : (kM <= 2 ? 4 : kM <= 4 ? 2 : 1);
 #endif
   const int64_t steps = depth / kStep<T>, rest = depth % kStep<T>;
   int64_t j = 0;
-  for (; j + kJ <= n; j += kJ) add_products<kM, kJ>(steps, rest, a, padded, b + j * column, column, sums + j);
-  for (; j < n; ++j) add_products<kM, 1>(steps, rest, a, padded, b + j * column, column, sums + j);
+  for (; j + kJ <= n; j += kJ) add_products<kM, kJ>(steps, rest, a, padded, b.from(j), sums + j);
+  for (; j < n; ++j) add_products<kM, 1>(steps, rest, a, padded, b.from(j), sums + j);
 }
 
-template <class T>
-void add_rows(int64_t m, int64_t n, int64_t depth, const float* a, int64_t padded, const T* b, int64_t column,
-              Vector (*sums)[kRows]) {
+template <class T, class P>
+void add_rows(int64_t m, int64_t n, int64_t depth, const P* a, int64_t padded, Columns<T> b, Vector (*sums)[kRows]) {
   switch (m) {
     case 1:
-      return add_columns<1>(n, depth, a, padded, b, column, sums);
+      return add_columns<1>(n, depth, a, padded, b, sums);
     case 2:
-      return add_columns<2>(n, depth, a, padded, b, column, sums);
+      return add_columns<2>(n, depth, a, padded, b, sums);
     case 3:
-      return add_columns<3>(n, depth, a, padded, b, column, sums);
+      return add_columns<3>(n, depth, a, padded, b, sums);
     case 4:
-      return add_columns<4>(n, depth, a, padded, b, column, sums);
+      return add_columns<4>(n, depth, a, padded, b, sums);
     case 5:
     case 6:
-      return add_columns<6>(n, depth, a, padded, b, column, sums);
+      return add_columns<6>(n, depth, a, padded, b, sums);
     default:
-      return add_columns<kRows>(n, depth, a, padded, b, column, sums);
+      return add_columns<kRows>(n, depth, a, padded, b, sums);
   }
 }
 
@@ -136,26 +183,30 @@ int64_t grain_of(int64_t m, int64_t k) {
   return std::max<int64_t>(8, (int64_t{1} << 18) / (k * std::min<int64_t>(m, 4)));
 }
 
-// Columns of b: dot products.
-template <class T>
+// Columns of b: dot products, of rows of a kept as P.
+template <class P, class T>
 void by_columns(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, const Finish<T>& finish) {
-  const int64_t padded = (k + kPadding - 1) / kPadding * kPadding;
-  const int64_t whole = m <= 4 ? m : (m + kRows - 1) / kRows * kRows;  // rows that the loops below read
-  const Tensor holder = empty_tensor({whole * padded}, DType::float32);
-  float* rows = static_cast<float*>(holder.data_ptr());
+  int64_t padded = (k + kPadding - 1) / kPadding * kPadding;
+  if (padded * sizeof(P) % 4096 == 0) padded += kPadding;  // else rows share a few lines of the cache
+  const int64_t whole = m <= 4 ? m : (m + 7) / 8 * 8;      // rows that the loops below read
+  const Tensor holder = empty_tensor({whole * padded}, dtype_of_v<P>);
+  P* rows = static_cast<P*>(holder.data_ptr());
   pack_rows(m, k, padded, a, rows);
-  std::fill(rows + m * padded, rows + whole * padded, 0.0f);
-  const int64_t depth = kCached / (m <= 4 ? m == 3 ? 4 : m : kRows);  // adds up in the same order, whatever it is
+  std::fill(rows + m * padded, rows + whole * padded, P(0.0f));
+  const int64_t depth = kCached / static_cast<int64_t>(sizeof(P)) / (m == 3 ? 4 : std::min(whole, kRows));
+  const bool far = static_cast<double>(n) * static_cast<double>(k) * sizeof(T) > 16 << 20;
+  // adds up in the same order, whatever it is
   parallel_for(0, n, grain_of(m, k), [&](int64_t first, int64_t last) {
     alignas(64) Vector sums[kMostRows / kRows][kColumns][kRows];
     for (int64_t j = first; j < last; j += kColumns) {
       const int64_t columns = std::min(kColumns, last - j);
-      std::memset(static_cast<void*>(sums), 0, static_cast<size_t>((m + kRows - 1) / kRows) * sizeof(sums[0]));
+      for (auto& of_rows : sums)
+        for (int64_t l = 0; l < columns; ++l) std::fill_n(of_rows[l], std::min(kRows, whole), Vector{});
       for (int64_t p = 0; p < k; p += depth) {
         check_interrupt();
         for (int64_t i = 0; i < m; i += kRows)
-          add_rows(std::min<int64_t>(kRows, m - i), columns, std::min(depth, k - p), rows + i * padded + p, padded,
-                   b.data + j * b.col + p, b.col, sums[i / kRows]);
+          add_rows(std::min(kRows, m - i), columns, std::min(depth, k - p), rows + i * padded + p, padded,
+                   Columns<T>{b.data + j * b.col + p, b.col, far}, sums[i / kRows]);
       }
       for (int64_t i = 0; i < m; ++i) {
         const auto* of_row = sums[i / kRows];
@@ -253,9 +304,8 @@ void by_lines(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, c
 template <class T>
 bool is_skinny(int64_t m, int64_t n, int64_t k, MatrixRef<T> b) {
   if (n < 16 || k < 32 || n * k < 1 << 14) return false;
-  // Instructions that multiply 16-bit numbers are faster from 6 rows on (measured on a Zen 5: 6 and 8 rows 1.2 and 1.6
-  // times where the weight is in the caches).
-  const int64_t most = onednn::multiplies(dtype_of_v<T>) ? 5 : kMostRows;
+  // Blocks of a matrix are faster from 6 or 9 rows on where there are instructions for 16 bits (measured on a Zen 5).
+  const int64_t most = !onednn::multiplies(dtype_of_v<T>) ? kMostRows : k >= 512 ? kRows : 5;
   return b.row == 1 ? m <= most : b.col == 1 && m <= kMostLines;
 }
 
@@ -263,9 +313,13 @@ template <class T>
 void skinny_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a, MatrixRef<T> b, float beta, T* c,
                     int64_t ldc) {
   const Finish<T> finish{alpha, beta, c, ldc};
-  if (b.row == 1)
-    by_columns(m, n, k, a, b, finish);
-  else
+  if (b.row == 1) {
+#if defined(__AVX512F__)
+    if constexpr (std::is_same_v<T, BFloat16>)
+      if (onednn::multiplies(DType::bfloat16)) return by_columns<T>(m, n, k, a, b, finish);
+#endif
+    by_columns<float>(m, n, k, a, b, finish);
+  } else
     by_lines(m, n, k, a, b, finish);
 }
 

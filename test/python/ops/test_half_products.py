@@ -27,8 +27,8 @@ def random(dtype, *sizes):
     return tg.randn(*sizes).to(dtype)
 
 
-# Few rows, one tile, tiles of rows, tiles of columns, more terms than one call adds up; sizes that are no multiples of anything.
-SIZES = [(1, 70, 300), (5, 64, 512), (6, 64, 512), (16, 100, 300), (33, 65, 67), (64, 64, 64), (64, 768, 768), (300, 257, 129), (600, 40, 33), (17, 16, 140001), (2, 3, 5), (31, 1, 40)]
+# Few rows, one tile, tiles of rows, tiles of columns, transposed products of whole and of filled-up vectors, more terms than one call adds up; sizes that are no multiples of anything.
+SIZES = [(1, 70, 300), (5, 64, 512), (6, 64, 512), (16, 100, 300), (33, 65, 67), (64, 64, 64), (64, 768, 768), (300, 257, 129), (600, 40, 33), (8, 260, 515), (9, 300, 1030), (16, 260, 520), (40, 256, 1024), (128, 515, 1100), (17, 16, 140001), (2, 3, 5), (31, 1, 40)]
 
 
 @TYPES
