@@ -4,3 +4,9 @@
 libraries in turn (A B A B ...), so that a machine that slows down slows all of them, and reports medians and the
 ratio. One file per group; `harness.py` times.
 """
+
+import os
+
+# Variables such as OPENBLAS_CORETYPE make OpenBLAS take kernels for other processors; workers inherit what is left.
+for name in [n for n in os.environ if n.startswith("OPENBLAS_")]:
+    del os.environ[name]
