@@ -272,8 +272,9 @@ constexpr int64_t kRowsTurned = 16;
 // Measured on a Zen 5 for 6 to 128 rows and 256 to 4,096 terms and columns.
 template <class T>
 bool is_faster_turned(int64_t m, int64_t n, int64_t k, MatrixRef<T> b) {
-  const bool whole = m <= kRowsTurned || (m % kRowsTurned == 0 && m <= 64);
-  return onednn::multiplies(dtype_of_v<T>) && b.row == 1 && m <= 128 && n >= 256 && k >= (whole ? 512 : 1024);
+  const bool whole = m % kRowsTurned == 0;
+  if (!onednn::multiplies(dtype_of_v<T>) || b.row != 1 || n < 256 || m > (whole ? 128 : 64)) return false;
+  return k >= (m <= kRowsTurned || (whole && m <= 64) ? 512 : 1024);
 }
 
 template <class T>
