@@ -35,7 +35,7 @@ const C* rows_of(const T* p, int64_t count, std::vector<C>& room) {
     return p;
   } else {
     room.resize(static_cast<size_t>(count));
-    convert_row(dtype_of_v<C>, dtype_of_v<T>)(room.data(), p, count);
+    convert_line(room.data(), p, count);
     return room.data();
   }
 }
@@ -54,8 +54,7 @@ const X* factor_of(const C* values, int64_t rows, int64_t cols, std::vector<X>& 
     return values;
   } else {
     room.resize(static_cast<size_t>(rows * kKeys));
-    for (int64_t i = 0; i < rows; ++i)
-      convert_row(dtype_of_v<X>, dtype_of_v<C>)(room.data() + i * kKeys, values + i * kKeys, cols);
+    for (int64_t i = 0; i < rows; ++i) convert_line(room.data() + i * kKeys, values + i * kKeys, cols);
     return room.data();
   }
 }
@@ -91,8 +90,7 @@ struct Heads {
       return {rows_of<C>(p, many * width, room), width, 1};
     } else {
       room.resize(static_cast<size_t>(many * width));
-      for (int64_t i = 0; i < many; ++i)
-        convert_row(dtype_of_v<C>, dtype_of_v<T>)(room.data() + i * width, p + i * row, width);
+      for (int64_t i = 0; i < many; ++i) convert_line(room.data() + i * width, p + i * row, width);
       return {room.data(), width, 1};
     }
   }
@@ -310,14 +308,10 @@ struct Backward {
           gemm_sums<X>(rows, z.width, cols, C(1), {d, kKeys, 1}, {k, z.width, 1}, true, dq.data() + local * z.width,
                        z.width);
         }
-      store(dk.data(), cols * z.width, key_grad + (hk * z.keys + j) * z.width);
-      store(dv.data(), cols * z.value_width, value_grad + (hk * z.keys + j) * z.value_width);
+      convert_line(key_grad + (hk * z.keys + j) * z.width, dk.data(), cols * z.width);
+      convert_line(value_grad + (hk * z.keys + j) * z.value_width, dv.data(), cols * z.value_width);
     }
-    store(dq.data(), all * z.width, query_grad + h0 * z.rows * z.width);
-  }
-
-  static void store(const C* from, int64_t n, T* to) {
-    for (int64_t i = 0; i < n; ++i) to[i] = T(from[i]);
+    convert_line(query_grad + h0 * z.rows * z.width, dq.data(), all * z.width);
   }
 };
 

@@ -1,6 +1,7 @@
 // Images to columns of patches and back, a plane at a time.
 #include "tapegrad/aten/conv/columns.h"
 #include "tapegrad/aten/conv/fold.h"
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -44,11 +45,10 @@ void col2im_cpu(const Tensor& input, IntSpan output_size, IntSpan kernel_size, I
         std::vector<C> plane(static_cast<size_t>(image)), wide(static_cast<size_t>(columns));
         for (int64_t p = begin; p < end; ++p) {
           const T* from = data_of<T>(input) + p * columns;
-          for (int64_t i = 0; i < columns; ++i) wide[static_cast<size_t>(i)] = static_cast<C>(from[i]);
+          convert_line(wide.data(), from, columns);
           std::fill(plane.begin(), plane.end(), C(0));
           add_columns_to_image<C>(g, 1, wide.data(), plane.data());
-          T* to = target_of<T>(out) + p * image;
-          for (int64_t i = 0; i < image; ++i) to[i] = T(plane[static_cast<size_t>(i)]);
+          convert_line(target_of<T>(out) + p * image, plane.data(), image);
         }
       }
     });

@@ -26,6 +26,12 @@ inline ConvertRow convert_row(DType to, DType from) {
   return convert_to_integers(to)[f];
 }
 
+// A row to another type: what the compiler makes of a plain loop of 16-bit floats takes one value at a time.
+template <class To, class From>
+void convert_line(To* to, const From* from, int64_t n) {
+  convert_row(dtype_of_v<To>, dtype_of_v<From>)(to, from, n);
+}
+
 // One value, as cast_element() has it, but that what a small integer type cannot hold takes the low bits of the 32-bit
 // result from double, too, as vector instructions do.
 template <class To, class From>

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/pad/source.h"
 #include "tapegrad/aten/pad/value.h"
 #include "tapegrad/aten/typed.h"
@@ -124,7 +125,7 @@ void pad_mode_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan pad, st
           for (int64_t j = 0; j < m.length; ++j)
             line[m.table.back()[static_cast<size_t>(j)]] += static_cast<C>(g[l * m.length + j]);
         }
-        for (int64_t j = 0; j < inner_in; ++j) x[o * inner_in + j] = T(sum[static_cast<size_t>(j)]);
+        convert_line(x + o * inner_in, sum.data(), inner_in);
       }
     });
   });

@@ -1,5 +1,8 @@
 // Means over windows, plain and adaptive, and their gradients.
+#include <type_traits>
+#include <vector>
 
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/pool/windows.h"
@@ -12,23 +15,46 @@ namespace {
 using pool::Window;
 using pool::Windows;
 
+// The sum of `n` lanes, which are overwritten.
+template <int64_t n, class C>
+C fold(C* lane) {
+  if constexpr (n == 1) {
+    return lane[0];
+  } else {
+    for (int64_t l = 0; l < n / 2; ++l) lane[l] = math::add(lane[l], lane[l + n / 2]);
+    return fold<n / 2>(lane);
+  }
+}
+
 // Sum of a line, in lanes when it is long.
-template <class C, class T>
-C line_sum(const T* p, int64_t n) {
+template <class C>
+C line_sum(const C* p, int64_t n) {
   constexpr int64_t kLanes = blocks::kWidth;
+  C lane[kLanes] = {};
   if (n < kLanes) {
     C s = 0;
-    for (int64_t i = 0; i < n; ++i) s = math::add(s, static_cast<C>(p[i]));
+    for (int64_t i = 0; i < n; ++i) s = math::add(s, p[i]);
     return s;
   }
-  C lane[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l) lane[l] = math::add(lane[l], static_cast<C>(p[i + l]));
-  for (; i < n; ++i) lane[i % kLanes] = math::add(lane[i % kLanes], static_cast<C>(p[i]));
-  for (int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (int64_t l = 0; l < width; ++l) lane[l] = math::add(lane[l], lane[l + width]);
-  return lane[0];
+    for (int64_t l = 0; l < kLanes; ++l) lane[l] = math::add(lane[l], p[i + l]);
+  // The rest, as the last lanes of a whole vector.
+  const C* last = p + n - kLanes;
+  for (int64_t l = 0; l < kLanes; ++l) lane[l] = math::add(lane[l], l >= kLanes - (n - i) ? last[l] : C(0));
+  return fold<kLanes>(lane);
+}
+
+// n elements in the compute type: where they are, or in `room`.
+template <class C, class T>
+const C* computable(const T* from, int64_t n, std::vector<C>& room) {
+  if constexpr (std::is_same_v<T, C>) {
+    return from;
+  } else {
+    room.resize(std::max(room.size(), static_cast<size_t>(n)));
+    convert_line(room.data(), from, n);
+    return room.data();
+  }
 }
 
 // What the sum of a window is divided by.
@@ -36,55 +62,188 @@ int64_t divisor(const Window& z, const Window& y, const Window& x, int64_t overr
   return override_ ? override_ : z.count * y.count * x.count;
 }
 
+// Neighbouring windows of one dimension that are alike: windows [first, last) are `width` elements, begin `step` apart
+// and count the same. Only those at the borders of a padded input differ.
+struct Alike {
+  size_t first, last;
+  int64_t start, width, step, count;
+  explicit Alike(const Table<Window>& windows) : first(windows.size() / 2), last(first + 1) {
+    width = windows[first].last - windows[first].first, count = windows[first].count;
+    step = last < windows.size() ? windows[last].first - windows[first].first : 1;
+    auto fit = [&](size_t o) {  // a window and the next one
+      auto is_alike = [&](const Window& x) { return x.last - x.first == width && x.count == count; };
+      return is_alike(windows[o]) && is_alike(windows[o + 1]) && windows[o + 1].first - windows[o].first == step;
+    };
+    while (last < windows.size() && fit(last - 1)) ++last;
+    while (first > 0 && fit(first - 1)) --first;
+    start = windows[first].first;
+  }
+};
+
+template <class C>
+struct MeanScratch {
+  WorkCount done;
+  std::vector<C> line, columns, sums;
+};
+
+// columns[x] = the sum of column x over the lines of a window in the first two dimensions.
+template <class T, class C>
+void add_lines(const Windows& w, const Window& wz, const Window& wy, const T* plane, MeanScratch<C>& room) {
+  const int64_t n = w.in[2];
+  C* to = room.columns.data();
+  bool begun = false;
+  for (int64_t z = wz.first; z < wz.last; ++z)
+    for (int64_t y = wy.first; y < wy.last; ++y) {
+      const C* line = computable(plane + (z * w.in[1] + y) * n, n, room.line);
+      if (begun) {
+        for (int64_t x = 0; x < n; ++x) to[x] = math::add(to[x], line[x]);
+      } else {
+        std::copy_n(line, n, to);
+      }
+      begun = true;
+    }
+  if (!begun) std::fill_n(to, n, C(0));
+}
+
+// sums[i] = the sum of `width` columns from i * step on.
+template <class C>
+void add_columns(const C* columns, int64_t n, int64_t width, int64_t step, C* sums) {
+  auto add = [&](auto s) {
+    for (int64_t i = 0; i < n; ++i) sums[i] = columns[i * s];
+    for (int64_t k = 1; k < width; ++k)
+      for (int64_t i = 0; i < n; ++i) sums[i] = math::add(sums[i], columns[i * s + k]);
+  };
+  if (step == 1)
+    add(std::integral_constant<int64_t, 1>());
+  else if (step == 2)
+    add(std::integral_constant<int64_t, 2>());
+  else
+    add(step);
+}
+
+// A row of the output: columns are added up first, over which windows may overlap, then windows side by side.
+template <class T, class C>
+void mean_row(const Windows& w, const Window& wz, const Window& wy, const Alike& alike, int64_t override_, const T* x,
+              T* y, MeanScratch<C>& room) {
+  const Table<Window>& windows = w.table[2];
+  room.columns.resize(static_cast<size_t>(w.in[2]));
+  room.sums.resize(windows.size());
+  add_lines(w, wz, wy, x, room);
+  const C* columns = room.columns.data();
+  auto one = [&](size_t o) {
+    const Window& wx = windows[o];
+    y[o] = T(pool::mean_of(line_sum(columns + wx.first, wx.last - wx.first), divisor(wz, wy, wx, override_)));
+  };
+  for (size_t o = 0; o < alike.first; ++o) one(o);
+  const auto n = static_cast<int64_t>(alike.last - alike.first);
+  C* sums = room.sums.data();
+  add_columns(columns + alike.start, n, alike.width, alike.step, sums);
+  const int64_t d = divisor(wz, wy, windows[alike.first], override_);
+  T* to = y + alike.first;
+  for (int64_t i = 0; i < n; ++i) to[i] = T(pool::mean_of(sums[i], d));
+  for (size_t o = alike.last; o < windows.size(); ++o) one(o);
+}
+
+// Whether each plane is one window.
+bool is_global(const Windows& w) {
+  auto whole = [&](int d) { return w.out[d] == 1 && w.table[d][0].last - w.table[d][0].first == w.in[d]; };
+  return w.in_plane() > 0 && whole(0) && whole(1) && whole(2);
+}
+
+// Calls f(first plane, last plane) for planes in blocks of about `kBlock` elements, in parallel.
+template <class F>
+void for_planes(const Windows& w, F&& f) {
+  constexpr int64_t kBlock = 4096;
+  const int64_t step = std::max<int64_t>(1, kBlock / w.in_plane()), blocks = (w.planes + step - 1) / step;
+  parallel_for(0, blocks, 8, [&](int64_t first, int64_t last) {
+    WorkCount done;
+    for (int64_t b = first; b < last; ++b, done(step * w.in_plane())) f(b * step, std::min(w.planes, (b + 1) * step));
+  });
+}
+
 template <class T>
 void mean_windows(const Windows& w, int64_t override_, const T* input, T* output) {
   using C = compute_t<T>;
-  // A window over a whole plane of 16-bit integers or such sums in the dtype itself, as PyTorch's does.
-  pool::for_rows<WorkCount>(
-      w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
-      [&](int64_t p, const Window& wz, const Window& wy, int64_t to, WorkCount& done) {
-        const T* x = input + p * w.in_plane();
-        T* y = output + to;
-        for (const Window& wx : w.table[2]) {
-          done(4 + (wz.last - wz.first) * (wy.last - wy.first) * (wx.last - wx.first));
-          C sum = 0;
-          if (wx.last - wx.first == w.in[2]) {  // whole lines lie side by side
-            for (int64_t z = wz.first; z < wz.last; ++z)
-              sum = math::add(sum, line_sum<C>(x + (z * w.in[1] + wy.first) * w.in[2], (wy.last - wy.first) * w.in[2]));
-          } else {
-            for (int64_t z = wz.first; z < wz.last; ++z)
-              for (int64_t yy = wy.first; yy < wy.last; ++yy)
-                sum = math::add(sum, line_sum<C>(x + (z * w.in[1] + yy) * w.in[2] + wx.first, wx.last - wx.first));
-          }
-          *y++ = T(pool::mean_of(sum, divisor(wz, wy, wx, override_)));
-        }
-      });
+  if (is_global(w)) {
+    const int64_t n = w.in_plane(), d = divisor(w.table[0][0], w.table[1][0], w.table[2][0], override_);
+    return for_planes(w, [&](int64_t first, int64_t last) {
+      std::vector<C> room;
+      const C* x = computable(input + first * n, (last - first) * n, room);
+      for (int64_t p = first; p < last; ++p, x += n) output[p] = T(pool::mean_of(line_sum(x, n), d));
+    });
+  }
+  const Alike alike(w.table[2]);
+  const bool side_by_side = alike.width > 0 && alike.width < std::min<int64_t>(blocks::kWidth, w.in[2]) &&
+                            2 * alike.width * static_cast<int64_t>(w.table[2].size()) >= w.in[2];
+  pool::for_rows<MeanScratch<C>>(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
+                                 [&](int64_t p, const Window& wz, const Window& wy, int64_t to, MeanScratch<C>& room) {
+                                   const T* x = input + p * w.in_plane();
+                                   T* y = output + to;
+                                   const int64_t lines = (wz.last - wz.first) * (wy.last - wy.first);
+                                   if (side_by_side) {
+                                     room.done(4 + lines * w.in[2] + w.out[2] * alike.width);
+                                     return mean_row(w, wz, wy, alike, override_, x, y, room);
+                                   }
+                                   for (const Window& wx : w.table[2]) {
+                                     int64_t n = wx.last - wx.first, rows = wy.last - wy.first;
+                                     room.done(4 + lines * n);
+                                     if (n == w.in[2]) n *= rows, rows = 1;  // whole lines lie side by side
+                                     C sum = 0;
+                                     for (int64_t z = wz.first; z < wz.last; ++z)
+                                       for (int64_t yy = wy.first; yy < wy.first + rows; ++yy) {
+                                         const T* line = x + (z * w.in[1] + yy) * w.in[2] + wx.first;
+                                         sum = math::add(sum, line_sum(computable(line, n, room.line), n));
+                                       }
+                                     *y++ = T(pool::mean_of(sum, divisor(wz, wy, wx, override_)));
+                                   }
+                                 });
 }
 
 template <class T>
 void spread_windows(const Windows& w, int64_t override_, const T* output, T* input) {
   using C = compute_t<T>;
-  int64_t work = w.in_plane() + w.out_plane(), n = w.in_plane();
+  const int64_t work = w.in_plane() + w.out_plane(), n = w.in_plane();
+  if (is_global(w)) {
+    const int64_t d = divisor(w.table[0][0], w.table[1][0], w.table[2][0], override_);
+    return for_planes(w, [&](int64_t first, int64_t last) {
+      for (int64_t p = first; p < last; ++p) {
+        using Bits __attribute__((may_alias)) = BitsOf<sizeof(T)>;  // a loop of 16-bit floats is no loop of vectors
+        const auto share = std::bit_cast<Bits>(T(pool::mean_of(static_cast<C>(output[p]), d)));
+        std::fill_n(reinterpret_cast<Bits*>(input + p * n), n, share);
+      }
+    });
+  }
   parallel_for(0, w.planes, 32768 / std::max<int64_t>(work, 1) + 1, [&](int64_t first, int64_t last) {
-    std::vector<C> plane(static_cast<size_t>(n));
+    std::vector<C> sums(std::is_same_v<T, C> ? 0 : static_cast<size_t>(n)), line(static_cast<size_t>(w.in[2])), room;
     WorkCount done;
     for (int64_t p = first; p < last; ++p) {
-      std::fill(plane.begin(), plane.end(), C(0));
+      C* plane;
+      if constexpr (std::is_same_v<T, C>)
+        plane = input + p * n;
+      else
+        plane = sums.data();
+      std::fill_n(plane, n, C(0));
       const T* y = output + p * w.out_plane();
       for (const Window& wz : w.table[0])
-        for (const Window& wy : w.table[1])
+        for (const Window& wy : w.table[1]) {
+          // What a row of windows gives to each line that it covers.
+          const C* g = computable(y, w.out[2], room);
+          std::fill(line.begin(), line.end(), C(0));
           for (const Window& wx : w.table[2]) {
-            done(4 + (wz.last - wz.first) * (wy.last - wy.first) * (wx.last - wx.first));
-            C g = pool::mean_of(static_cast<C>(*y), divisor(wz, wy, wx, override_));
-            ++y;
-            for (int64_t z = wz.first; z < wz.last; ++z)
-              for (int64_t yy = wy.first; yy < wy.last; ++yy) {
-                C* line = plane.data() + (z * w.in[1] + yy) * w.in[2];
-                for (int64_t xx = wx.first; xx < wx.last; ++xx) line[xx] = math::add(line[xx], g);
-              }
+            done(4 + (wx.last - wx.first));
+            const C share = pool::mean_of(*g++, divisor(wz, wy, wx, override_));
+            for (int64_t xx = wx.first; xx < wx.last; ++xx)
+              line[static_cast<size_t>(xx)] = math::add(line[static_cast<size_t>(xx)], share);
           }
-      T* to = input + p * n;
-      for (int64_t i = 0; i < n; ++i) to[i] = T(plane[static_cast<size_t>(i)]);
+          y += w.out[2];
+          for (int64_t z = wz.first; z < wz.last; ++z)
+            for (int64_t yy = wy.first; yy < wy.last; ++yy) {
+              C* to = plane + (z * w.in[1] + yy) * w.in[2];
+              done(w.in[2]);
+              for (int64_t xx = 0; xx < w.in[2]; ++xx) to[xx] = math::add(to[xx], line[static_cast<size_t>(xx)]);
+            }
+        }
+      if constexpr (!std::is_same_v<T, C>) convert_line(input + p * n, plane, n);
     }
   });
 }

@@ -1,7 +1,10 @@
 // Maximum pooling with the position of each maximum, and the moves of values by those positions.
-#include <cstring>
 #include <limits>
+#include <type_traits>
+#include <vector>
 
+#include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/serial_for.h"
@@ -54,7 +57,7 @@ void max_row(const Windows& w, const Window& wz, const Window& wy, int64_t strid
         }
       }
     }
-  for (int64_t o = 0; o < n; ++o) y[o] = T(b[o]);
+  convert_line(y, b, n);
   for (int64_t o = 0; o < n; ++o) indices[o] = at[o];
 }
 
@@ -173,21 +176,28 @@ void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan inpu
   dispatch_real(out.dtype(), [&]<class T>() {
     const T* y = target_of<T>(output);
     T* x = target_of<T>(out);
+    using C = compute_t<T>;
     parallel_for(0, out.numel() / in, plane_grain(in + n), [&](int64_t first, int64_t last) {
+      std::vector<C> sums(accumulate && !std::is_same_v<T, C> ? static_cast<size_t>(in) : 0);
       for (int64_t p = first; p < last; ++p) {
         T* plane = x + p * in;
-        std::memset(static_cast<void*>(plane), 0, static_cast<size_t>(in) * sizeof(T));
-        serial_for(p * n, (p + 1) * n, [&](int64_t begin, int64_t end) {
-          if (accumulate) {
-            using C = compute_t<T>;
-            for (int64_t i = begin; i < end; ++i) {
-              T& to = plane[at[i]];
-              to = T(static_cast<C>(to) + static_cast<C>(y[i]));
-            }
-          } else {
-            for (int64_t i = begin; i < end; ++i) plane[at[i]] = y[i];
-          }
-        });
+        auto move = [&](auto* to, auto&& put) {
+          std::fill_n(to, in, std::remove_pointer_t<decltype(to)>(0));
+          serial_for(p * n, (p + 1) * n, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) put(to[at[i]], y[i]);
+          });
+        };
+        if (!accumulate) {
+          move(plane, [](T& to, T v) { to = v; });
+          continue;
+        }
+        auto add = [](C& to, T v) { to = math::add(to, static_cast<C>(v)); };
+        if constexpr (std::is_same_v<T, C>) {
+          move(plane, add);
+        } else {
+          move(sums.data(), add);
+          convert_line(plane, sums.data(), in);
+        }
       }
     });
   });

@@ -1,4 +1,5 @@
 // Products of sparse and dense matrices. Threads divide the columns, since the entries of a row may be anywhere.
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -31,8 +32,7 @@ void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense
           C* y = sums.data() + index[k] * width;
           for (int64_t j = 0; j < width; ++j) y[j] += static_cast<C>(value[k]) * static_cast<C>(x[j]);
         }
-        for (int64_t i = 0; i < rows; ++i)
-          for (int64_t j = 0; j < width; ++j) to[i * cols + begin + j] = T(sums[static_cast<size_t>(i * width + j)]);
+        for (int64_t i = 0; i < rows; ++i) convert_line(to + i * cols + begin, sums.data() + i * width, width);
       }
     });
   });

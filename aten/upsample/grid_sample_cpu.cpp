@@ -1,4 +1,5 @@
 // Sampling at given positions and its gradients.
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/grid_taps.h"
 #include "tapegrad/c10/threads/serial_for.h"
@@ -85,8 +86,7 @@ void grid_sample_grad_cpu(const Tensor& output, const Tensor& input, const Tenso
                        }
                        for (int64_t a = 0; a < z.spatial; ++a) to_grid[i * z.spatial + a] = T(d[a]);
                      }
-                     for (int64_t i = 0; i < z.channels * z.plane; ++i)
-                       to[image * z.channels * z.plane + i] = T(sums[static_cast<size_t>(i)]);
+                     convert_line(to + image * z.channels * z.plane, sums.data(), z.channels * z.plane);
                    }
                  });
   });

@@ -2,6 +2,7 @@
 // input's width first, with their weights; the buffer is then resampled along the row.
 #include <cstring>
 
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/bytes.h"
 #include "tapegrad/aten/upsample/taps.h"
@@ -125,8 +126,7 @@ void spread(const Plan<sum_t<T>>& plan, const T* output, T* input) {
                            for (int64_t x = 0; x < width; ++x) to[x] += w * line[static_cast<size_t>(x)];
                          }
                      }
-                   T* to = input + p * size;
-                   for (int64_t i = 0; i < size; ++i) to[i] = T(sums[static_cast<size_t>(i)]);
+                   convert_line(input + p * size, sums.data(), size);
                  }
                });
 }
