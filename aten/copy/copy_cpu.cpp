@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/copy/across.h"
+#include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/aten/copy/tile.h"
@@ -24,7 +25,7 @@ template <class T>
 void copy_run(char* to, int64_t ts, const char* from, int64_t fs, int64_t n) {
   constexpr int64_t kSize = sizeof(T);
   if (ts == kSize && fs == kSize) {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+    copy_bytes(to, from, n * kSize);
   } else if (ts == kSize && fs == 0) {
     const T value = *reinterpret_cast<const T*>(from);
     T* t = reinterpret_cast<T*>(to);

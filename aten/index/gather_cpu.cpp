@@ -1,5 +1,6 @@
 #include <limits>
 
+#include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/index/places.h"
@@ -355,9 +356,33 @@ T identity(std::string_view reduce) {
   return convert_value<T>(0);
 }
 
+// An index that is expanded over all dimensions behind `d` takes whole rows. False if it is not, or rows are not dense.
+bool gather_rows(const Tensor& input, int64_t d, const Tensor& index, const Tensor& out) {
+  DimVector sizes(index.sizes());
+  int64_t row = 1;
+  for (int64_t k = index.ndim() - 1; k > d; --k) {
+    const int dim = static_cast<int>(k);
+    if (index.impl()->stride(dim) != 0 || (index.size(k) != 1 && input.impl()->stride(dim) != row)) return false;
+    row *= index.size(k);
+    sizes[k] = 1;
+  }
+  if (row <= 1 || index.numel() == 0) return false;
+  const Lines lines(input, d, alias_tensor(index, sizes, index.strides(), index.storage_offset()), "gather");
+  const int64_t bytes = row * static_cast<int64_t>(out.itemsize());
+  char* to = static_cast<char*>(out.data_ptr());
+  parallel_for(0, lines.index.numel(), std::max<int64_t>(1, (128 << 10) / bytes), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const char* base = lines.base + lines.outer.offset(i / lines.length);
+      copy_bytes(to + i * bytes, base + lines.at()[i] * lines.stride, bytes);
+    }
+  });
+  return true;
+}
+
 }  // namespace
 
 void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, const Tensor& out) {
+  if (gather_rows(input, wrap_dim(dim, input.ndim(), "gather"), index, out)) return;
   const Lines lines(input, dim, index, "gather");
   if (lines.empty()) return;
   const int64_t inner = lines.inner.numel, length = lines.length;

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 
+#include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
@@ -191,7 +192,7 @@ void read_places(const PlaceLoop& loop, const Places& places, const Tensor& out)
       if (inner == 1) {
         gather_run(reinterpret_cast<T*>(to), from, at, 1, n);
       } else if (dense) {
-        for (int64_t k = 0; k < n; ++k, to += row_bytes) std::memcpy(to, from + at[k], static_cast<size_t>(row_bytes));
+        for (int64_t k = 0; k < n; ++k, to += row_bytes) copy_bytes(to, from + at[k], row_bytes);
       } else {
         for (int64_t k = 0; k < n; ++k) {
           T* t = reinterpret_cast<T*>(to + k * row_bytes);

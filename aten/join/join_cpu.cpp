@@ -1,9 +1,9 @@
-#include <cstring>
-
+#include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/join/pieces.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/inline_vector.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -18,24 +18,27 @@ bool join_lines(TensorSpan tensors, int64_t outer, const Tensor& out) {
   if (outer == 0 || (outer == 1 && total > kOneThread) || !out.is_contiguous()) return false;
   const bool few = outer * static_cast<int64_t>(tensors.size()) <= kFew;
   char* const to = static_cast<char*>(out.data_ptr());
-  auto bytes_of = [&](const Tensor& t) { return t.numel() * static_cast<int64_t>(t.itemsize()); };
+  struct Piece {
+    const char* from;
+    int64_t bytes;  // of a line
+  };
+  InlineVector<Piece, 8> pieces;
   for (const Tensor& t : tensors) {
-    const int64_t bytes = bytes_of(t);
+    const int64_t bytes = t.numel() * static_cast<int64_t>(t.itemsize());
     if (bytes == 0) continue;
     if (t.dtype() != out.dtype() || !t.is_contiguous() || (!few && bytes / outer < kShort)) return false;
     const char* from = static_cast<const char*>(t.data_ptr());
     if (from < to + total && to < from + bytes) return false;
+    pieces.push_back({from, bytes / outer});
   }
   const int64_t line = total / outer;
   parallel_for(0, outer, std::max<int64_t>(1, kOneThread / std::max<int64_t>(1, line)),
                [&](int64_t begin, int64_t end) {
                  char* p = to + begin * line;
                  for (int64_t o = begin; o < end; ++o)
-                   for (const Tensor& t : tensors) {
-                     const int64_t bytes = bytes_of(t) / outer;
-                     if (bytes == 0) continue;
-                     std::memcpy(p, static_cast<const char*>(t.data_ptr()) + o * bytes, static_cast<size_t>(bytes));
-                     p += bytes;
+                   for (const Piece& piece : pieces) {
+                     copy_bytes(p, piece.from + o * piece.bytes, piece.bytes);
+                     p += piece.bytes;
                    }
                });
   return true;

@@ -38,7 +38,7 @@ Tensor squared_difference(const Tensor& a, const Tensor& b) {
 // choice between two formulas would multiply infinity by 0.
 Tensor half_square_to(const Tensor& d, double bound, double scale) {
   const Tensor within = clamp(d, -bound, bound);
-  return (scale == 1 ? within : within * scale) * (d - within * 0.5);
+  return (scale == 1 ? within : within * scale) * sub(d, within, 0.5);
 }
 
 }  // namespace

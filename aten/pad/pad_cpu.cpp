@@ -1,8 +1,8 @@
 // Padding: every dimension has a table of source indices (-1: padding by a constant); lines along the last
 // dimension are gathered through them.
-#include <cstring>
 #include <vector>
 
+#include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/pad/source.h"
 #include "tapegrad/aten/pad/value.h"
@@ -37,17 +37,25 @@ struct Lines {
       in_length = in[n - 1];
     }
   }
-  // The offset of the source line of padded line `l`, or -1.
-  int64_t line_source(int64_t l) const {
+  // The offset of the source of lines whose places in all dimensions but the last two are those of number `i`, or -1.
+  int64_t place_before(int64_t i) const {
     int64_t offset = 0;
-    for (size_t d = table.size() - 1; d-- > 0;) {
+    for (size_t d = table.size() < 2 ? 0 : table.size() - 2; d-- > 0;) {
       int64_t n = static_cast<int64_t>(table[d].size());
-      int64_t s = table[d][static_cast<size_t>(l % n)];
+      int64_t s = table[d][static_cast<size_t>(i % n)];
       if (s < 0) return -1;
       offset += s * in_strides[d];
-      l /= n;
+      i /= n;
     }
     return offset;
+  }
+  // The offset of the source line of padded line `l`, or -1.
+  int64_t line_source(int64_t l) const {
+    if (table.size() < 2) return 0;
+    const Table<int64_t>& side = table[table.size() - 2];
+    const auto n = static_cast<int64_t>(side.size());
+    const int64_t place = place_before(l / n), at = side[static_cast<size_t>(l % n)];
+    return place < 0 || at < 0 ? -1 : place + at * in_strides[table.size() - 2];
   }
   int64_t grain() const { return 32768 / std::max<int64_t>(length, 1) + 1; }
 };
@@ -69,20 +77,26 @@ void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Ten
   int64_t before = pad.empty() ? 0 : pad[0];
   first_inside = std::clamp<int64_t>(before, 0, n);
   int64_t end_inside = std::clamp<int64_t>(before + m.in_length, first_inside, n);
+  // The lines along the dimension before the last lie side by side, `side` of them; the others' part of a place is the
+  // same for all.
+  const size_t dims = m.table.size();
+  const int64_t side = dims > 1 ? static_cast<int64_t>(m.table[dims - 2].size()) : 1;
   parallel_for(0, m.lines, m.grain(), [&](int64_t from, int64_t to) {
-    for (int64_t l = from; l < to; ++l) {
-      int64_t s = m.line_source(l);
+    int64_t row = from % side, place = m.place_before(from / side);
+    for (int64_t l = from; l < to; ++l, ++row) {
+      if (row == side) row = 0, place = m.place_before(l / side);
+      const int64_t at = dims > 1 ? m.table[dims - 2][static_cast<size_t>(row)] : 0;
       T* q = y + l * n;
-      if (s < 0) {
+      if (place < 0 || at < 0) {
         std::fill_n(q, n, value);
         continue;
       }
-      const T* p = x + s;
+      const T* p = x + place + (dims > 1 ? at * m.in_strides[dims - 2] : 0);
       auto edge = [&](int64_t j) { q[j] = last[static_cast<size_t>(j)] < 0 ? value : p[last[static_cast<size_t>(j)]]; };
       for (int64_t j = 0; j < first_inside; ++j) edge(j);
       if (first_inside < end_inside)
-        std::memcpy(q + first_inside, p + first_inside - before,
-                    static_cast<size_t>(end_inside - first_inside) * sizeof(T));
+        copy_bytes(q + first_inside, p + first_inside - before,
+                   (end_inside - first_inside) * static_cast<int64_t>(sizeof(T)));
       for (int64_t j = end_inside; j < n; ++j) edge(j);
     }
   });

@@ -178,24 +178,25 @@ void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan inpu
     T* x = target_of<T>(out);
     using C = compute_t<T>;
     parallel_for(0, out.numel() / in, plane_grain(in + n), [&](int64_t first, int64_t last) {
-      std::vector<C> sums(accumulate && !std::is_same_v<T, C> ? static_cast<size_t>(in) : 0);
+      std::vector<C> sums, values;  // of 16-bit numbers, in the compute type
       for (int64_t p = first; p < last; ++p) {
         T* plane = x + p * in;
-        auto move = [&](auto* to, auto&& put) {
+        auto move = [&](auto* to, const auto* from, auto&& put) {
           std::fill_n(to, in, std::remove_pointer_t<decltype(to)>(0));
-          serial_for(p * n, (p + 1) * n, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) put(to[at[i]], y[i]);
+          serial_for(0, n, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) put(to[at[p * n + i]], from[i]);
           });
         };
+        auto add = [](C& to, C v) { to = math::add(to, v); };
         if (!accumulate) {
-          move(plane, [](T& to, T v) { to = v; });
-          continue;
-        }
-        auto add = [](C& to, T v) { to = math::add(to, static_cast<C>(v)); };
-        if constexpr (std::is_same_v<T, C>) {
-          move(plane, add);
+          move(plane, y + p * n, [](T& to, T v) { to = v; });
+        } else if constexpr (std::is_same_v<T, C>) {
+          move(plane, y + p * n, add);
         } else {
-          move(sums.data(), add);
+          sums.resize(static_cast<size_t>(in));
+          values.resize(static_cast<size_t>(n));
+          convert_line(values.data(), y + p * n, n);
+          move(sums.data(), values.data(), add);
           convert_line(plane, sums.data(), in);
         }
       }

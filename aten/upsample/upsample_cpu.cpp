@@ -99,33 +99,51 @@ void resample(const Plan<sum_t<T>>& plan, bool nearest, const T* input, T* outpu
   });
 }
 
+// Adds what a row of the output gives to one of the input.
+template <class C>
+void spread_row(const Taps<C>& taps, const C* from, C* line) {
+  for (int64_t k = 0; k < taps.count; ++k) {
+    const int32_t* index = taps.index.data() + k * taps.out;
+    const C* weight = taps.weight.data() + k * taps.out;
+    for (int64_t x = 0; x < taps.out; ++x) line[index[x]] += weight[x] * from[x];
+  }
+}
+
+// Rows are added up first where that leaves fewer of them, since along a row elements go to places one by one.
 template <class T>
 void spread(const Plan<sum_t<T>>& plan, const T* output, T* input) {
   using C = sum_t<T>;
   const auto &tz = plan.taps[0], &ty = plan.taps[1], &tx = plan.taps[2];
-  int64_t width = tx.in, size = plan.in_plane();
+  const int64_t in_rows = tz.in * ty.in, out_rows = tz.out * ty.out, size = plan.in_plane();
+  const bool rows_first = in_rows < out_rows;
+  const int64_t width = rows_first ? tx.out : tx.in;
   parallel_for(0, plan.planes, 32768 / std::max<int64_t>(size + plan.out_plane(), 1) + 1,
                [&](int64_t first, int64_t last) {
-                 std::vector<C> sums(static_cast<size_t>(size)), line(static_cast<size_t>(width));
+                 std::vector<C> sums(static_cast<size_t>(size)), line(static_cast<size_t>(tx.in)),
+                     row(static_cast<size_t>(tx.out)), rows(static_cast<size_t>(rows_first ? in_rows * width : 0));
                  for (int64_t p = first; p < last; ++p) {
                    std::fill(sums.begin(), sums.end(), C(0));
+                   std::fill(rows.begin(), rows.end(), C(0));
+                   C* to = rows_first ? rows.data() : sums.data();
                    const T* from = output + p * plan.out_plane();
                    for (int64_t z = 0; z < tz.out; ++z)
                      for (int64_t y = 0; y < ty.out; ++y, from += tx.out) {
-                       std::fill(line.begin(), line.end(), C(0));
-                       for (int64_t k = 0; k < tx.count; ++k) {
-                         const int32_t* index = tx.index.data() + k * tx.out;
-                         const C* weight = tx.weight.data() + k * tx.out;
-                         for (int64_t x = 0; x < tx.out; ++x)
-                           line[static_cast<size_t>(index[x])] += weight[x] * static_cast<C>(from[x]);
+                       convert_line(row.data(), from, tx.out);
+                       const C* given = row.data();
+                       if (!rows_first) {
+                         std::fill(line.begin(), line.end(), C(0));
+                         spread_row(tx, given, line.data());
+                         given = line.data();
                        }
                        for (int64_t kz = 0; kz < tz.count; ++kz)
                          for (int64_t ky = 0; ky < ty.count; ++ky) {
-                           C w = tz.weight_at(kz, z) * ty.weight_at(ky, y);
-                           C* to = sums.data() + (tz.at(kz, z) * ty.in + ty.at(ky, y)) * width;
-                           for (int64_t x = 0; x < width; ++x) to[x] += w * line[static_cast<size_t>(x)];
+                           const C w = tz.weight_at(kz, z) * ty.weight_at(ky, y);
+                           C* sum = to + (tz.at(kz, z) * ty.in + ty.at(ky, y)) * width;
+                           for (int64_t x = 0; x < width; ++x) sum[x] += w * given[x];
                          }
                      }
+                   for (int64_t r = 0; rows_first && r < in_rows; ++r)
+                     spread_row(tx, rows.data() + r * width, sums.data() + r * tx.in);
                    convert_line(input + p * size, sums.data(), size);
                  }
                });

@@ -354,3 +354,20 @@ def test_embedding_bag_takes_pytorch_s_former_order():
     with pytest.warns(UserWarning, match="Argument order of nn.functional.embedding_bag was changed"):
         got = tg.nn.functional.embedding_bag(weight, places, tg.tensor([0, 2]))
     assert got.equal(tg.nn.functional.embedding_bag(places, weight, tg.tensor([0, 2])))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float32, np.complex64], ids=["int8", "float32", "complex64"])
+@pytest.mark.parametrize(("sizes", "dim"), [((5, 6, 7), 0), ((5, 6, 7), 1), ((5, 6), 0), ((3, 4, 5, 6), 1), ((4, 300), 0)])
+def test_an_expanded_index_gathers_whole_rows(sizes, dim, dtype):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=sizes).astype(np.float32).astype(dtype)
+    index = rng.integers(0, sizes[dim], [*sizes[:dim], 4] + [1] * (len(sizes) - dim - 1))
+    for less in (0, 2):
+        behind = [s - less for s in sizes[dim + 1 :]]
+        wide = np.broadcast_to(index, [*sizes[:dim], 4, *behind])
+        expected = np.take_along_axis(x[(slice(None),) * (dim + 1) + tuple(slice(0, s) for s in behind)], wide, dim)
+        for layout in (x, np.ascontiguousarray(x.T).T):  # dense rows, and others
+            got = tg.from_numpy(layout).gather(dim, tg.from_numpy(index).expand(*wide.shape))
+            assert np.array_equal(got.numpy(), expected)
+    with pytest.raises((IndexError, RuntimeError), match="index 99 is out of"):
+        tg.from_numpy(x).gather(dim, tg.full(index.shape, 99).expand(*index.shape[: dim + 1], *sizes[dim + 1 :]))
