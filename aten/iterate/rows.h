@@ -31,11 +31,16 @@ using Loop = void (*)(const void* functor, char* out, const char* const* in, int
 // at least kLane copies of it in float.
 using Loop16 = Loop (*)(DType format, unsigned constants);
 
-// Runs a loop over all elements, in parallel if there are many. `cost`: the approximate cost of an element in
-// additions, which determines how many elements are worth a thread; `hint`: the measured cost at this call site
-// (c10/threads/parallel.h).
-void run_loop(const pointwise::Iterator& it, Loop loop, Loop16 loop16, const void* functor, int cost,
-              detail::CostHint& hint);
+// Loops over two inputs one of which is a single number, the first or the second.
+struct NumberLoops {
+  Loop number[2];
+};
+
+// Runs a loop over all elements, in parallel if there are many. `numbers`: null, or what is taken where an input has
+// one number for each row. `cost`: the approximate cost of an element in additions, which determines how many elements
+// are worth a thread; `hint`: the measured cost at this call site (c10/threads/parallel.h).
+void run_loop(const pointwise::Iterator& it, Loop loop, Loop16 loop16, const NumberLoops* numbers, const void* functor,
+              int cost, detail::CostHint& hint);
 
 template <class F>
 constexpr int cost_of() {
@@ -91,6 +96,19 @@ __attribute__((flatten)) void loop(const void* functor, char* out, const char* c
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) o[i] = fn(see(a[i]), see(b[i]), see(c[i]), see(d[i]));
   }
+}
+
+// The same with one number for input kNumber of two.
+template <class T, int kNumber, class F>
+__attribute__((flatten)) void number_loop(const void* functor, char* out, const char* const* in, int64_t n) {
+  const F fn = *static_cast<const F*>(functor);
+  if (n % kLane != 0) __builtin_unreachable();
+  const T number = *reinterpret_cast<const T*>(in[kNumber]);
+  const T* a = reinterpret_cast<const T*>(in[1 - kNumber]);
+  auto join = [&](const T& x) { return kNumber == 0 ? fn(number, x) : fn(x, number); };
+  auto* o = reinterpret_cast<std::decay_t<decltype(join(a[0]))>*>(out);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) o[i] = join(a[i]);
 }
 
 // One or two blocks of a 16-bit format S at a time; the functor's loop over a block is unrolled into as many vectors as
@@ -166,7 +184,12 @@ void run(const pointwise::Iterator& it, const F& functor) {
   } else if constexpr (std::is_same_v<T, float> && cost_of<F>() <= kCheap) {
     loop16 = &choose16<N, F>;
   }
-  run_loop(it, &loop<N, T, F>, loop16, &functor, cost_of<F>(), hint);
+  const NumberLoops* numbers = nullptr;
+  if constexpr (N == 2 && std::is_same_v<T, float> && cost_of<F>() == 1) {
+    static constexpr NumberLoops loops{{&number_loop<T, 0, F>, &number_loop<T, 1, F>}};
+    numbers = &loops;
+  }
+  run_loop(it, &loop<N, T, F>, loop16, numbers, &functor, cost_of<F>(), hint);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA::rows

@@ -32,7 +32,9 @@ struct Plan {
   Access access[kMaxOperands];
   int64_t tile;  // elements per tile, a multiple of kLane
   bool stay_in_row = false;
-  bool whole = true;  // every operand is Direct: no tiles needed
+  bool whole = true;           // every operand is Direct: no tiles needed
+  Loop with_number = nullptr;  // if set, input `number` is one number in each row, and the others are dense there
+  int number = 0;
 };
 
 bool is_constant(const Iterator& it, int k) {
@@ -203,7 +205,45 @@ void run_tiles(const Plan& plan, int64_t begin, int64_t end) {
   }
 }
 
+// Row by row, with one number for each.
+void run_numbers(const Plan& plan, int64_t begin, int64_t end) {
+  const Iterator& it = plan.it;
+  const int last = it.ndim - 1, other = 3 - plan.number;
+  Cursor cursor(it, begin);
+  for (int64_t n; begin < end; begin += n, cursor.advance(it, n)) {
+    n = std::min(end - begin, it.shape[last] - cursor.at[last]);
+    char* out = it.data[0] + cursor.offset(it, 0);
+    const char* in[3] = {};
+    for (int k = 1; k <= 2; ++k) in[k] = it.data[k] + cursor.offset(it, k);
+    const int64_t main = n & ~(kLane - 1);
+    if (main > 0) plan.with_number(plan.functor, out, in + 1, main);
+    if (main == n) continue;
+    alignas(64) char number[kLane * kMaxItem];
+    convert_for(it.dtype[plan.number], plan.seen[plan.number])(const_cast<char*>(in[plan.number]), 0, 0, number,
+                                                               plan.item[plan.number], 0, kLane, 1);
+    in[plan.number] = number;
+    in[other] += main * plan.item[other];
+    run_rest(plan, out + main * plan.item[0], in + 1, n - main);
+  }
+}
+
+// Sets `with_number` where it can be used: rows are long, and one of two inputs has one number for each.
+void choose_number(Plan& plan, const NumberLoops& numbers) {
+  const Iterator& it = plan.it;
+  constexpr int64_t kLong = 128;
+  const int last = it.ndim - 1;
+  if (last < 1 || it.shape[last] < kLong) return;
+  auto dense = [&](int k) { return plan.access[k] == Access::Direct || plan.access[k] == Access::Row; };
+  for (int k = 1; k <= 2; ++k)
+    if (it.strides[k][last] == 0 && it.dtype[k] == plan.seen[k] && plan.access[k] == Access::Staged && dense(0) &&
+        dense(3 - k)) {
+      plan.with_number = numbers.number[k - 1];
+      plan.number = k;
+    }
+}
+
 void run_range(const Plan& plan, int64_t begin, int64_t end) {
+  if (plan.with_number) return run_numbers(plan, begin, end);
   if (!plan.whole) return run_tiles(plan, begin, end);
   const char* in[pointwise::kMaxInputs];
   for (int k = 1; k <= plan.it.num_inputs; ++k) in[k - 1] = plan.it.data[k] + begin * plan.item[k];
@@ -224,7 +264,8 @@ bool run_flat(const Iterator& it, Loop loop, const void* functor) {
 
 }  // namespace
 
-void run_loop(const Iterator& it, Loop loop, Loop16 loop16, const void* functor, int cost, detail::CostHint& hint) {
+void run_loop(const Iterator& it, Loop loop, Loop16 loop16, const NumberLoops* numbers, const void* functor, int cost,
+              detail::CostHint& hint) {
   if (it.numel <= kGrain / cost && run_flat(it, loop, functor)) return;
   unsigned constants = 0;
   for (int k = 1; k <= it.num_inputs; ++k) constants |= is_constant(it, k) ? 1u << (k - 1) : 0u;
@@ -241,6 +282,7 @@ void run_loop(const Iterator& it, Loop loop, Loop16 loop16, const void* functor,
     plan.whole &= plan.access[k] == Access::Direct;
     largest = std::max(largest, plan.item[k]);
   }
+  if (numbers && !special) choose_number(plan, *numbers);
   plan.tile = kTileBytes / std::max<int64_t>(largest, 4);
   for (int k = 0; k <= it.num_inputs; ++k)
     plan.stay_in_row |= plan.access[k] == Access::Row && it.shape[it.ndim - 1] >= plan.tile / 4;
