@@ -28,18 +28,6 @@ constexpr int64_t kLanes = blocks::kWidth;
 template <class C>
 constexpr C kMinusInfinity = -std::numeric_limits<C>::infinity();
 
-// Rows of a contiguous matrix in the compute type: in place, or converted into `room`.
-template <class C, class T>
-const C* rows_of(const T* p, int64_t count, std::vector<C>& room) {
-  if constexpr (std::is_same_v<C, T>) {
-    return p;
-  } else {
-    room.resize(static_cast<size_t>(count));
-    convert_line(room.data(), p, count);
-    return room.data();
-  }
-}
-
 // Whether factors of products are taken as they are. For few rows reading the key and value is what takes time.
 template <class T>
 bool keeps_halves(const attention::Sizes& z) {
@@ -80,14 +68,14 @@ struct Heads {
         head(t.impl()->stride(1)),
         row(t.impl()->stride(2)),
         count(t.impl()->size(1)) {}
-  // Rows from `first` on, as rows_of() gives them.
+  // Rows from `first` on, as converted() gives them.
   template <class C>
   MatrixRef<C> rows(int64_t h, int64_t first, int64_t many, int64_t width, std::vector<C>& room) const {
     const T* p = data + h / count * batch + h % count * head + first * row;
     if constexpr (std::is_same_v<C, T>) {
       return {p, row, 1};
     } else if (row == width) {
-      return {rows_of<C>(p, many * width, room), width, 1};
+      return {converted<C>(p, many * width, room), width, 1};
     } else {
       room.resize(static_cast<size_t>(many * width));
       for (int64_t i = 0; i < many; ++i) convert_line(room.data() + i * width, p + i * row, width);
@@ -208,7 +196,7 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
       std::fill(top, top + rows, kMinusInfinity<C>);
       std::fill(total, total + rows, C(0));
       std::fill(sums.begin(), sums.end(), C(0));
-      const X* q = rows_of<X>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
+      const X* q = converted<X>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
       int64_t end = mask.key_end(row + of_head, z.keys);
       for (int64_t j = 0; j < end; j += kKeys) {
         check_interrupt();
@@ -268,13 +256,13 @@ struct Backward {
     std::vector<C> wide_grad, wide_output;
     for (int64_t i = 0; i < all; ++i) {
       int64_t at = (h0 * z.rows + i) * z.value_width;
-      delta[static_cast<size_t>(i)] = dot_rows(rows_of<C>(grad + at, z.value_width, wide_grad),
-                                               rows_of<C>(output + at, z.value_width, wide_output), z.value_width);
+      delta[static_cast<size_t>(i)] = dot_rows(converted<C>(grad + at, z.value_width, wide_grad),
+                                               converted<C>(output + at, z.value_width, wide_output), z.value_width);
     }
     for (int64_t j = 0; j < z.keys; j += kKeys) {
       int64_t cols = std::min(kKeys, z.keys - j);
-      const X* k = rows_of<X>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
-      const X* v = rows_of<X>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
+      const X* k = converted<X>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
+      const X* v = converted<X>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
       std::fill(dk.begin(), dk.end(), C(0));
       std::fill(dv.begin(), dv.end(), C(0));
       for (int64_t h = h0; h < h0 + group; ++h)
@@ -282,8 +270,8 @@ struct Backward {
           int64_t rows = std::min(kRows, z.rows - row), at = h * z.rows + row, local = (h - h0) * z.rows + row;
           if (mask.causal && j >= row + rows) continue;
           check_interrupt();
-          const X* q = rows_of<X>(query + at * z.width, rows * z.width, q_room);
-          const X* g = rows_of<X>(grad + at * z.value_width, rows * z.value_width, g_room);
+          const X* q = converted<X>(query + at * z.width, rows * z.width, q_room);
+          const X* g = converted<X>(grad + at * z.value_width, rows * z.value_width, g_room);
           scores_of<X>(rows, cols, z.width, scale, {q, z.width, 1}, {k, 1, z.width}, scores.data());
           gemm_sums<X>(rows, cols, z.value_width, C(1), {g, z.value_width, 1}, {v, 1, z.value_width}, false,
                        slopes.data(), kKeys);

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <type_traits>
+#include <vector>
 
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/iterate/cast.h"
@@ -30,6 +31,18 @@ inline ConvertRow convert_row(DType to, DType from) {
 template <class To, class From>
 void convert_line(To* to, const From* from, int64_t n) {
   convert_row(dtype_of_v<To>, dtype_of_v<From>)(to, from, n);
+}
+
+// n elements in another type: where they are if it is theirs, or in `room`, which grows.
+template <class To, class From>
+const To* converted(const From* from, int64_t n, std::vector<To>& room) {
+  if constexpr (std::is_same_v<To, From>) {
+    return from;
+  } else {
+    if (room.size() < static_cast<size_t>(n)) room.resize(static_cast<size_t>(n));
+    convert_line(room.data(), from, n);
+    return room.data();
+  }
 }
 
 // One value, as cast_element() has it, but that what a small integer type cannot hold takes the low bits of the 32-bit

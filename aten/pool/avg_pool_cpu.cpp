@@ -41,20 +41,9 @@ C line_sum(const C* p, int64_t n) {
     for (int64_t l = 0; l < kLanes; ++l) lane[l] = math::add(lane[l], p[i + l]);
   // The rest, as the last lanes of a whole vector.
   const C* last = p + n - kLanes;
-  for (int64_t l = 0; l < kLanes; ++l) lane[l] = math::add(lane[l], l >= kLanes - (n - i) ? last[l] : C(0));
+  const int from = static_cast<int>(kLanes - (n - i));  // as wide as floats
+  for (int l = 0; l < static_cast<int>(kLanes); ++l) lane[l] = math::add(lane[l], l >= from ? last[l] : C(0));
   return fold<kLanes>(lane);
-}
-
-// n elements in the compute type: where they are, or in `room`.
-template <class C, class T>
-const C* computable(const T* from, int64_t n, std::vector<C>& room) {
-  if constexpr (std::is_same_v<T, C>) {
-    return from;
-  } else {
-    room.resize(std::max(room.size(), static_cast<size_t>(n)));
-    convert_line(room.data(), from, n);
-    return room.data();
-  }
 }
 
 // What the sum of a window is divided by.
@@ -94,7 +83,7 @@ void add_lines(const Windows& w, const Window& wz, const Window& wy, const T* pl
   bool begun = false;
   for (int64_t z = wz.first; z < wz.last; ++z)
     for (int64_t y = wy.first; y < wy.last; ++y) {
-      const C* line = computable(plane + (z * w.in[1] + y) * n, n, room.line);
+      const C* line = converted<C>(plane + (z * w.in[1] + y) * n, n, room.line);
       if (begun) {
         for (int64_t x = 0; x < n; ++x) to[x] = math::add(to[x], line[x]);
       } else {
@@ -168,7 +157,7 @@ void mean_windows(const Windows& w, int64_t override_, const T* input, T* output
     const int64_t n = w.in_plane(), d = divisor(w.table[0][0], w.table[1][0], w.table[2][0], override_);
     return for_planes(w, [&](int64_t first, int64_t last) {
       std::vector<C> room;
-      const C* x = computable(input + first * n, (last - first) * n, room);
+      const C* x = converted<C>(input + first * n, (last - first) * n, room);
       for (int64_t p = first; p < last; ++p, x += n) output[p] = T(pool::mean_of(line_sum(x, n), d));
     });
   }
@@ -192,7 +181,7 @@ void mean_windows(const Windows& w, int64_t override_, const T* input, T* output
                                      for (int64_t z = wz.first; z < wz.last; ++z)
                                        for (int64_t yy = wy.first; yy < wy.first + rows; ++yy) {
                                          const T* line = x + (z * w.in[1] + yy) * w.in[2] + wx.first;
-                                         sum = math::add(sum, line_sum(computable(line, n, room.line), n));
+                                         sum = math::add(sum, line_sum(converted<C>(line, n, room.line), n));
                                        }
                                      *y++ = T(pool::mean_of(sum, divisor(wz, wy, wx, override_)));
                                    }
@@ -227,7 +216,7 @@ void spread_windows(const Windows& w, int64_t override_, const T* output, T* inp
       for (const Window& wz : w.table[0])
         for (const Window& wy : w.table[1]) {
           // What a row of windows gives to each line that it covers.
-          const C* g = computable(y, w.out[2], room);
+          const C* g = converted<C>(y, w.out[2], room);
           std::fill(line.begin(), line.end(), C(0));
           for (const Window& wx : w.table[2]) {
             done(4 + (wx.last - wx.first));

@@ -21,7 +21,7 @@ int64_t plane_grain(int64_t work) { return 32768 / std::max<int64_t>(work, 1) + 
 // values keep the first position; a NaN wins and stays. `y` and `indices` are those of the line, x of the plane.
 template <class T, class Index>
 void max_row(const Windows& w, const Window& wz, const Window& wy, int64_t stride_x, int64_t pad_x, int64_t kernel_x,
-             const T* x, T* y, int64_t* indices, compute_t<T>* b, Index* at) {
+             const T* x, T* y, int64_t* indices, compute_t<T>* b, Index* at, std::vector<compute_t<T>>& room) {
   using C = compute_t<T>;
   constexpr C kLowest =
       std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
@@ -37,11 +37,12 @@ void max_row(const Windows& w, const Window& wz, const Window& wy, int64_t strid
   for (int64_t z = wz.first; z < wz.last; z += w.step[0])
     for (int64_t yy = wy.first; yy < wy.last; yy += w.step[1]) {
       const int64_t line = (z * w.in[1] + yy) * w.in[2];
+      const C* values = converted<C>(x + line, w.in[2], room);
       for (int64_t k = first_k; k < last_k; ++k) {
         int64_t shift = k * w.step[2] - pad_x, first = 0, last = n;
         while (first < n && first * stride_x + shift < 0) ++first;
         while (last > first && (last - 1) * stride_x + shift >= w.in[2]) --last;
-        const T* p = x + line + shift;
+        const C* p = values + shift;
         Index from = static_cast<Index>(line + shift), step = static_cast<Index>(stride_x);
         auto compare = [&](int64_t o, C v) {
           bool take = v > b[o] || v != v;
@@ -49,11 +50,11 @@ void max_row(const Windows& w, const Window& wz, const Window& wy, int64_t strid
           at[o] = take ? static_cast<Index>(from + static_cast<Index>(o) * step) : at[o];
         };
         if (stride_x == 1) {
-          for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[o]));
+          for (int64_t o = first; o < last; ++o) compare(o, p[o]);
         } else if (stride_x == 2) {
-          for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[2 * o]));
+          for (int64_t o = first; o < last; ++o) compare(o, p[2 * o]);
         } else {
-          for (int64_t o = first; o < last; ++o) compare(o, static_cast<C>(p[o * stride_x]));
+          for (int64_t o = first; o < last; ++o) compare(o, p[o * stride_x]);
         }
       }
     }
@@ -116,7 +117,7 @@ void max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntS
     auto run = [&]<class Index>() {
       int64_t work = w.out[2] * std::min(kernel_x, w.in[2]) * std::min(kernel_size[0], w.in[3 - spatial]);
       struct Scratch {
-        std::vector<C> best;
+        std::vector<C> best, line;
         std::vector<Index> where;
         WorkCount done;
       };
@@ -127,7 +128,7 @@ void max_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntS
             scratch.done(work);
             max_row<T, Index>(w, wz, wy, stride_x, pad_x, kernel_x, target_of<T>(input) + p * w.in_plane(),
                               target_of<T>(values) + to, target_of<int64_t>(indices) + to, scratch.best.data(),
-                              scratch.where.data());
+                              scratch.where.data(), scratch.line);
           });
     };
     // Positions as wide as the values, so that both fill the same vectors.
