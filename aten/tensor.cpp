@@ -9,7 +9,7 @@
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/iterate/stored.h"
-#include "tapegrad/aten/record/recorder.h"
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/memory/available_memory.h"
@@ -31,7 +31,7 @@ Scalar Tensor::item() const {
   TG_CHECK(numel() == 1, Runtime, "item: a tensor with {} elements cannot be converted to a number: its sizes are {}",
            numel(), format_ints(sizes()));
   if (TG_UNLIKELY(is_cuda())) return raw::_to_copy(*this, dtype(), Device(), false, std::nullopt).item();
-  if (!is_wrapped_number()) record::note_host_read("item");
+  if (!is_wrapped_number()) record::note_read("item", *this);
   TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host", device());
   const void* p = data_ptr();
   return dispatch_stored(dtype(), [&]<class T>() {

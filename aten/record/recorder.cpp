@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 
 #include "tapegrad/aten/dispatch/function.h"
@@ -180,32 +182,54 @@ struct Access {
     return found != now().slot_of_.end() && recording().slots[static_cast<size_t>(found->second)].feed >= 0;
   }
   static std::vector<Tensor> nested(Call call, TensorSpan inputs);
-  // Whether what was there before the step is another one by now, or something was done that is no memory.
-  static bool has_changed_something() {
+  // Where a guard of these bytes belongs: behind the others, at the end, or, where something was done that cannot be
+  // undone, as soon as they have their values. None where that is too late.
+  static std::optional<size_t> place_of_guard(const Use& read) {
     const Recording& r = recording();
-    for (size_t& i = now().looked_at_; i < r.calls.size(); ++i) {
-      const Call& call = r.calls[i];
-      now().changed_ |=
-          (call.kind == Call::Kind::Host && !call.repeatable) || call.kind == Call::Kind::Nested ||
-          (call.kind == Call::Kind::Gradient && call.grad.defined());  // a replay undoes that it was cleared
-      for (const Use& use : call.uses)
-        now().changed_ |= use.written && use.slot >= 0 && !r.slots[static_cast<size_t>(use.slot)].born;
+    const auto slot_at = [&](const Use& use) -> const Slot& { return r.slots[static_cast<size_t>(use.slot)]; };
+    for (size_t& i = now().looked_at_; i < r.calls.size() && !now().fixed_; ++i)
+      if ((r.calls[i].kind == Call::Kind::Host && !r.calls[i].repeatable) || r.calls[i].kind == Call::Kind::Nested)
+        now().fixed_ = i;
+    if (!now().fixed_) return r.calls.size();
+    // Code above the kernels writes to what was there before, and to gradients.
+    bool exposed = read.slot >= 0 && !slot_at(read).born;
+    for (const Call& call : r.calls)
+      if (call.kind == Call::Kind::Gradient)
+        for (const Use& use : call.uses) exposed |= use.slot == read.slot;
+    size_t place = r.calls.size();
+    for (; place > now().after_guards_; --place) {
+      const Call& call = r.calls[place - 1];
+      if (exposed && (call.kind == Call::Kind::Host || call.kind == Call::Kind::Gradient)) break;
+      if (std::any_of(call.uses.begin(), call.uses.end(), [&](const Use& use) {
+            return use.written && use.slot == read.slot && use.begin < read.end && read.begin < use.end;
+          }))
+        break;
     }
-    return now().changed_;
+    return place <= *now().fixed_ ? std::optional(place) : std::nullopt;
   }
-  static void guard(std::string_view what, const Tensor& pred, bool truth) {
-    if (!pred.is_cpu()) return refuse(fmt::format("{} reads a value on {}", what, pred.device()));
-    if (recording().two_parts) return refuse(fmt::format("{} in a backward pass chooses by a value", what));
-    if (has_changed_something())
-      return refuse(
-          fmt::format("{} chooses by a value after the step has changed something that was there before", what));
+  static void guard(std::string_view what, const Tensor& t, Condition condition) {
+    constexpr int64_t kMostBytes = 1 << 16;
+    if (!now().follows_values_ || t.is_sparse() || (condition.kind == Condition::Kind::Bits && t.nbytes() > kMostBytes))
+      return detail::host_read(std::string(what).c_str());
+    if (!t.is_cpu()) return refuse(fmt::format("{} reads a value on {}", what, t.device()));
+    if (recording().two_parts) return refuse(fmt::format("{} reads a value in a backward pass", what));
     Call call;
     call.kind = Call::Kind::Guard;
     call.name = std::string(what);
-    call.inputs.push_back(keep(call, pred, false));
-    call.expected = truth;
-    recording().path.push_back(truth);
-    add(std::move(call));
+    call.inputs.push_back(keep(call, t, false));
+    const std::optional<size_t> place = place_of_guard(call.uses[0]);
+    if (!place) return refuse(fmt::format("{} reads a value after the step did what cannot be undone", what));
+    {
+      const ModeGuard off(0, kModeRecord);
+      condition.found = condition.find(t);
+    }
+    recording().read = std::string(what) + (describe_line != nullptr ? describe_line() : "");
+    recording().path.push_back(condition);
+    call.condition = std::move(condition);
+    auto& calls = recording().calls;
+    calls.insert(calls.begin() + static_cast<ptrdiff_t>(*place), std::move(call));
+    now().after_guards_ = *place + 1;
+    if (now().fixed_) ++*now().fixed_;
   }
   static void ran(const void* node) { now().nodes_run_.insert(node); }
   static void born(const Storage& made) {
@@ -290,8 +314,23 @@ void generator_set(Generator& generator, uint64_t seed, uint64_t offset) {
 }
 void drawn(Generator& generator, uint64_t n, PhiloxState state) { Access::drawn(generator, n, state); }
 void node_ran(const void* node) { Access::ran(node); }
+void value_read(std::string_view what, const Tensor& t, Condition::Kind kind, double other) {
+  Access::guard(what, t, {kind, std::bit_cast<uint64_t>(other), {}});
+}
 
 }  // namespace detail
+
+std::string Condition::find(const Tensor& t) const {
+  if (kind == Kind::Bits) {
+    const Tensor values = t.is_contiguous() ? t : raw::contiguous(t);
+    return {static_cast<const char*>(values.data_ptr()), static_cast<size_t>(values.nbytes())};
+  }
+  const Scalar value = t.item();
+  if (kind == Kind::Truth) return value.to<bool>() ? "1" : "0";
+  const double x = value.to<double>(), y = std::bit_cast<double>(other);
+  const bool truths[] = {x<y, x <= y, x == y, x != y, x> y, x >= y, std::isfinite(x), std::isinf(x), std::isnan(x)};
+  return truths[static_cast<int>(kind) - static_cast<int>(Kind::Less)] ? "1" : "0";
+}
 
 void host_call(std::string name, std::vector<const void*> key, std::function<void()> run, bool repeatable,
                std::function<HostParts()> parts) {
@@ -363,7 +402,7 @@ bool decide(std::string_view what, const Tensor& pred) {
     const ModeGuard off(0, kModeRecord);
     truth = pred.item().to<bool>();
   }
-  if (active()) Access::guard(what, pred, truth);
+  note_read(what, pred, Condition::Kind::Truth);
   return truth;
 }
 
@@ -375,7 +414,8 @@ void refuse(std::string reason) {
   if (active()) Access::refuse(std::move(reason));
 }
 
-Recorder::Recorder(TensorSpan feeds) : recording_(std::make_unique<Recording>()) {
+Recorder::Recorder(TensorSpan feeds, bool follows_values)
+    : recording_(std::make_unique<Recording>()), follows_values_(follows_values) {
   try {
     start(feeds);
   } catch (...) {  // no destructor runs

@@ -72,6 +72,30 @@ struct Draw {
   PhiloxState state;
 };
 
+// What a step found of the values of a tensor, and went on by: a recording of it is valid where that is found again.
+struct Condition {
+  // All bits; or, of one element, whether it is true, or how it compares with a number.
+  enum class Kind : uint8_t {
+    Bits,
+    Truth,
+    Less,
+    LessEqual,
+    Equal,
+    NotEqual,
+    Greater,
+    GreaterEqual,
+    Finite,
+    Infinite,
+    Nan
+  };
+  bool operator==(const Condition&) const = default;
+  // Of a tensor on the CPU.
+  std::string find(const Tensor& t) const;
+  Kind kind = Kind::Bits;
+  uint64_t other = 0;  // the bits of a double: what it is compared with
+  std::string found;
+};
+
 struct Chain;
 
 // Whether something else has the tensor, or one on its memory.
@@ -146,8 +170,9 @@ struct Call {
   std::unique_ptr<Nested> nested;
   std::vector<Tensor> inputs, results;
   bool shares = false;  // a result was what it was given, or another result
-  // Guard, with a name and one input: the truth of it, by which the step went on
-  bool expected = false;
+  // Guard, with a name and one input
+  Condition condition;
+  size_t guard = 0;              // which one, in a plan
   int slot = -1;                 // Allocate, Restore
   std::shared_ptr<Chain> chain;  // Chain
 };
@@ -194,9 +219,10 @@ class TG_API Recording {
   std::vector<FeedGeometry> feeds;
   bool two_parts = false;
   size_t first_calls = 0, first_outputs = 0, first_feeds = 0;
-  std::vector<bool> path;  // what was expected of its guards
-  size_t copies = 0;       // slots that a plan has added, the last ones
-  std::string reason;      // why it cannot be replayed; empty: it can
+  std::vector<Condition> path;  // of its guards, in their order
+  std::string read;             // what the last one was, with its line
+  size_t copies = 0;            // slots that a plan has added, the last ones
+  std::string reason;           // why it cannot be replayed; empty: it can
 
   // What is different from an earlier run of the step; empty: nothing. Settles which results are made anew in each run.
   std::string compare(const Recording& earlier);
@@ -206,7 +232,9 @@ class TG_API Recording {
 // may be on another thread, nothing is recorded.
 class TG_API Recorder {
  public:
-  explicit Recorder(TensorSpan feeds);
+  // `follows_values`: the program may go on by values that it reads, and its recordings have guards; else they are
+  // refused.
+  explicit Recorder(TensorSpan feeds, bool follows_values = false);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
@@ -237,8 +265,9 @@ class TG_API Recorder {
   std::unordered_set<const void*> nodes_run_;
   std::unordered_map<const Generator*, uint64_t> reached_;  // the largest offset of each
   std::optional<Draw> pending_;
-  bool running_ = false, host_called_ = false, nested_drew_ = false, changed_ = false;
-  size_t looked_at_ = 0;  // calls in which changed_ was looked for
+  bool running_ = false, host_called_ = false, nested_drew_ = false, follows_values_ = false;
+  size_t looked_at_ = 0, after_guards_ = 0;  // calls
+  std::optional<size_t> fixed_;              // the first call that cannot be undone, of those that were looked at
 };
 
 // Runs code that is not recorded but called again in each replay, at its turn: a step of an optimizer. Outside of a
@@ -252,8 +281,16 @@ TG_API void host_call(std::string name, std::vector<const void*> key, std::funct
 TG_API std::vector<Tensor> nested_call(std::string name, std::vector<const void*> key, TensorSpan inputs,
                                        std::unique_ptr<Nested> nested);
 // The truth of a tensor of one element, by which the program goes on. A step that is recorded is valid for such calls
-// alone, and can find that out only before it has changed what was there before: else it is refused.
+// alone, and must find that out before it does what cannot be undone: else it is refused.
 TG_API bool decide(std::string_view what, const Tensor& pred);
+namespace detail {
+TG_API TG_COLD void value_read(std::string_view what, const Tensor& t, Condition::Kind kind, double other);
+}
+// The program goes on by the values of a tensor: all of them, or how the one compares with a number.
+inline void note_read(std::string_view what, const Tensor& t, Condition::Kind kind = Condition::Kind::Bits,
+                      double other = 0) {
+  if (TG_UNLIKELY(active())) detail::value_read(what, t, kind, other);
+}
 // Whether a recorder of this thread lives, also while its mode is off.
 TG_API bool has_recorder() noexcept;
 // Whether this thread records, and the tensor is an argument of the step or lies on memory that it made.

@@ -53,9 +53,37 @@ Layout Step::fit(Budget budget) {
   return layout;
 }
 
+// Up to the last guard a replay may have to be undone.
+void Step::keep_what_guards_undo() {
+  Recording& r = *recording_;
+  size_t end = r.calls.size(), guards = 0;
+  while (end > 0 && r.calls[end - 1].kind != Call::Kind::Guard) --end;
+  for (size_t i = 0; i < end; ++i) {
+    if (r.calls[i].kind == Call::Kind::Guard) r.calls[i].guard = guards++;
+    for (const Use& use : r.calls[i].uses) {
+      if (!use.written || use.slot < 0 || use.begin == use.end) continue;
+      const Slot::Kind kind = r.slots[static_cast<size_t>(use.slot)].kind;
+      if (kind == Slot::Kind::Weight || kind == Slot::Kind::Feed) saved_.push_back({use.slot, use.begin, use.end});
+    }
+  }
+  std::sort(saved_.begin(), saved_.end(),
+            [](const Saved& a, const Saved& b) { return std::pair(a.slot, a.begin) < std::pair(b.slot, b.begin); });
+  std::vector<Saved> merged;
+  for (const Saved& s : saved_)
+    if (!merged.empty() && merged.back().slot == s.slot && s.begin <= merged.back().end)
+      merged.back().end = std::max(merged.back().end, s.end);
+    else
+      merged.push_back(s);
+  saved_ = std::move(merged);
+  size_t bytes = 0;
+  for (const Saved& s : saved_) bytes += static_cast<size_t>(s.end - s.begin);
+  before_.resize(bytes);
+}
+
 void Step::plan(Budget budget) {
   Recording& r = *recording_;
   const Layout layout = fit(budget);
+  keep_what_guards_undo();
   for (Call& call : r.calls) {
     if (call.pointwise)
       for (size_t k = 0; k < call.uses.size(); ++k)
@@ -240,7 +268,8 @@ void Step::run(Call& call) {
     case Call::Kind::Nested:
       return run_nested(call);
     case Call::Kind::Guard:
-      if (call.inputs[0].item().to<bool>() != call.expected) throw Diverged();
+      if (std::string found = call.condition.find(call.inputs[0]); found != call.condition.found)
+        throw Diverged{call.guard, std::move(found)};
       return;
     case Call::Kind::Gradient: {
       if (!call.grad.defined()) return call.leaf.set_grad({});
@@ -332,23 +361,57 @@ void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t en
     const Generator& generator = *r.generators[i].generator;
     bases_[i][part_] = {generator.initial_seed(), generator.offset()};
   }
-  size_t i = begin;
-  std::vector<std::pair<Tensor, Tensor>> cleared;  // leaves, and the gradients that they had
-  try {
-    for (; i < std::min(end, committed_); ++i) {
-      if (r.calls[i].kind == Call::Kind::Gradient) cleared.emplace_back(r.calls[i].leaf, r.calls[i].leaf.grad());
-      if (!r.calls[i].dead) run(r.calls[i]);
-    }
-  } catch (const Diverged&) {
-    for (size_t k = 0; k < bases_.size(); ++k) r.generators[k].generator->set_offset(bases_[k][part_].offset);
-    for (size_t k = cleared.size(); k-- > 0;) cleared[k].first.set_grad(cleared[k].second);
-    throw;
-  }
+  if (begin < committed_) run_up_to_guards(feeds, begin, std::min(end, committed_));
   tell_of_writes(feeds);
-  run_calls(i, end);
+  run_calls(std::max(begin, std::min(end, committed_)), end);
   for (size_t i = 0; i < bases_.size(); ++i)
     if (const DrawnFrom& g = r.generators[i]; g.set_back)
       g.generator->set_offset(bases_[i][part_].offset + g.end[part_]);
+}
+
+// Where a guard finds something else, all is put back: memory, gradients, and where generators stand. An error leaves
+// what an eager run would leave.
+void Step::run_up_to_guards(TensorSpan feeds, size_t begin, size_t end) {
+  Recording& r = *recording_;
+  struct Gradient {
+    Tensor leaf, grad, values;  // what it had; a copy where it is added to
+  };
+  std::vector<Gradient> gradients;
+  // f(bytes of the program, bytes kept, how many)
+  auto for_saved = [&](auto&& f) {
+    char* at = before_.data();
+    for (const Saved& s : saved_) {
+      const auto n = static_cast<size_t>(s.end - s.begin);
+      f(static_cast<char*>(r.slots[static_cast<size_t>(s.slot)].own->data()) + s.begin, at, n);
+      at += n;
+    }
+  };
+  for_saved([](const char* now, char* kept, size_t n) { std::memcpy(kept, now, n); });
+  try {
+    for (size_t i = begin; i < end; ++i) {
+      Call& call = r.calls[i];
+      if (call.dead) continue;
+      if (call.kind == Call::Kind::Gradient) {
+        Gradient& g = gradients.emplace_back(Gradient{call.leaf, call.leaf.grad(), {}});
+        if (g.grad.defined() && call.grad.defined() && !call.replaces) g.values = raw::clone(g.grad);
+      }
+      run(call);
+    }
+  } catch (const Diverged&) {
+    const Uninterrupted uninterrupted;
+    for (size_t k = 0; k < bases_.size(); ++k) r.generators[k].generator->set_offset(bases_[k][part_].offset);
+    for (; !gradients.empty(); gradients.pop_back()) {
+      const Gradient& g = gradients.back();
+      if (g.values.defined()) raw::copy_(g.grad, g.values);
+      g.leaf.set_grad(g.grad);
+    }
+    for_saved([](char* now, const char* kept, size_t n) { std::memcpy(now, kept, n); });
+    throw;
+  } catch (...) {
+    tell_of_writes(feeds);
+    keep_gradients();
+    throw;
+  }
 }
 
 // Between the first weight that is updated early and the end of the optimizer's step there is no way back: Ctrl-C takes

@@ -21,8 +21,11 @@ class TG_API Step {
   bool changed() const noexcept;
   // Why it cannot be replayed now, or null: the gradients of leaves are not as the calls expect them.
   const char* refuses() const noexcept;
-  // A guard found another value than the recorded one. Nothing that was there before is another one.
-  struct Diverged {};
+  // A guard found something else than was recorded. All is as it was before the replay.
+  struct Diverged {
+    size_t guard;       // which one
+    std::string found;  // as in its condition
+  };
   // Runs the calls, of a step in two parts those of the first. Throws Diverged. Raises what a call raises; what came
   // before it has happened then, as in an eager run.
   std::vector<Tensor> replay(TensorSpan feeds);
@@ -49,6 +52,8 @@ class TG_API Step {
   void run(Call& call);
   void run_nested(Call& call);
   void tell_of_writes(TensorSpan feeds);
+  void keep_what_guards_undo();
+  void run_up_to_guards(TensorSpan feeds, size_t begin, size_t end);
   void run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
   void run_calls(size_t begin, size_t end);
   void keep_gradients() noexcept;
@@ -69,6 +74,12 @@ class TG_API Step {
   Storage arena_;
   size_t planned_ = 0;
   size_t committed_ = 0;  // calls up to the last guard
+  struct Saved {
+    int slot;
+    ptrdiff_t begin, end;
+  };
+  std::vector<Saved> saved_;  // bytes that these calls write and that were there before
+  std::vector<char> before_;  // what was in them
   MemoryUse memory_use_;
   std::vector<std::function<bool()>> hold_;
   size_t last_update_ = 0;  // the host call after which all that was updated early is done

@@ -208,7 +208,8 @@ PyObject* recorder_new(PyTypeObject* type, PyObject* args, PyObject*) {
   for (PyObject* o : feeds) made.feeds.push_back(PyRef::borrow(o));
   const std::vector<Tensor> tensors = unwrapped(feeds);
   PyRef object(box<RecorderObject>(type, std::move(made)));
-  unbox<RecorderObject>(object.get()).recorder = std::make_unique<Recorder>(TensorSpan(tensors));
+  unbox<RecorderObject>(object.get()).recorder =
+      std::make_unique<Recorder>(TensorSpan(tensors), /*follows_values=*/true);
   return object.release();
   TG_PY_CATCH
 }
@@ -433,8 +434,14 @@ PyMethodDef recording_methods[] = {
     {"difference", recording_difference, METH_O, "What is not the same as in an earlier recording, or an empty text."},
     {"same_arguments", recording_same_arguments, METH_O, "Whether both have arguments of one shape."},
     {}};
+PyObject* recording_read(PyObject* self, void*) {
+  const std::string read = recording_of(self).recording->read;
+  return rows::to_python(read);
+}
 PyGetSetDef recording_properties[] = {
-    {"reason", recording_reason, nullptr, "Why it cannot be replayed, or an empty text.", nullptr}, {}};
+    {"reason", recording_reason, nullptr, "Why it cannot be replayed, or an empty text.", nullptr},
+    {"read", recording_read, nullptr, "The last value that it went on by, with its line, or an empty text.", nullptr},
+    {}};
 
 // --- _Watch ---
 
@@ -502,6 +509,12 @@ PyObject* miss(Replays& replays, std::string reason) {
 }
 
 // Whether the plan is one of such arguments.
+// Whether the plan goes the way that is known so far of a call.
+bool goes(const Plan& plan, const std::vector<record::Condition>& way) {
+  const auto& path = plan.step.recording().path;
+  return path.size() >= way.size() && std::equal(way.begin(), way.end(), path.begin());
+}
+
 bool fits(const Plan& plan, PyObject* args, std::vector<PyObject*>& objects, std::vector<Tensor>& feeds) {
   objects.clear();
   if (!(plan.settings == Settings{}) || !plan.arguments.matches(args, objects)) return false;
@@ -519,8 +532,9 @@ bool has_hooks(const Recording& recording) {
 }
 bool has_hooks(const Plan& plan) { return has_hooks(plan.step.recording()); }
 
-// None where it went on in another way than it was recorded.
-std::optional<PyRef> replay(Plan& plan, const std::vector<PyObject*>& objects, const std::vector<Tensor>& feeds) {
+// None where it goes on in another way than it was recorded: `way` is what is known of it then.
+std::optional<PyRef> replay(Plan& plan, const std::vector<PyObject*>& objects, const std::vector<Tensor>& feeds,
+                            std::vector<record::Condition>& way) {
   struct Leave {
     Step& step;
     bool wanted = true;
@@ -534,7 +548,9 @@ std::optional<PyRef> replay(Plan& plan, const std::vector<PyObject*>& objects, c
     const ComputeRelease released;
     try {
       results = plan.step.replay(feeds);
-    } catch (const Step::Diverged&) {
+    } catch (Step::Diverged& diverged) {
+      way.assign(recording.path.begin(), recording.path.begin() + static_cast<ptrdiff_t>(diverged.guard) + 1);
+      way.back().found = std::move(diverged.found);
       return std::nullopt;
     }
   }
@@ -568,11 +584,10 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
     return miss(replays, "a mode is on");
   std::vector<PyObject*> objects;
   std::vector<Tensor> feeds;
-  std::vector<const Plan*> tried;  // that went on in another way
+  std::vector<record::Condition> way;
   for (auto at = replays.plans.begin(); at != replays.plans.end();) {
     const std::shared_ptr<Plan> plan = *at++;
-    if (std::find(tried.begin(), tried.end(), plan.get()) != tried.end() || !fits(*plan, args, objects, feeds))
-      continue;
+    if (!goes(*plan, way) || !fits(*plan, args, objects, feeds)) continue;
     // Comparing may run code of the program, and so change the list: `at` is not used behind it.
     std::string what = plan->step.changed() ? "a tensor that it uses" : plan->watch->changed();
     if (!what.empty()) {
@@ -586,9 +601,8 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
       return miss(replays, "audit");
     }
     if (!plan->step.claim()) return miss(replays, "busy");
-    std::optional<PyRef> made = replay(*plan, objects, feeds);
+    std::optional<PyRef> made = replay(*plan, objects, feeds, way);
     if (!made) {
-      tried.push_back(plan.get());
       at = replays.plans.begin();
       continue;
     }

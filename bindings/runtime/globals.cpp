@@ -1,6 +1,7 @@
 // Settings and questions about dtypes: the defaults, threads, promotion.
 #include "tapegrad/aten/iterate/pointwise.h"
 #include "tapegrad/aten/onednn/product.h"
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
@@ -55,7 +56,7 @@ struct IsNonzero {
   static bool answer(const Tensor& t) {
     TG_CHECK(t.numel() == 1, Runtime, "is_nonzero: Boolean value of Tensor with {} is ambiguous: got shape {}",
              t.numel() == 0 ? "no values" : "more than one value", format_ints(t.sizes()));
-    return t.item().to<bool>();
+    return record::active() ? record::decide("is_nonzero", t) : t.item().to<bool>();
   }
 };
 

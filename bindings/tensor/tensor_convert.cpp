@@ -1,6 +1,6 @@
 // Conversions of tensors: to(), float() and its kin, cpu(), cuda(), tolist().
 #include "tapegrad/aten/batch/batched_tensor.h"
-#include "tapegrad/aten/record/recorder.h"
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
@@ -203,9 +203,9 @@ PyObject* tolist(PyObject* self, PyObject*) {
   }
   const Tensor t = unwrap(local.get());
   if (t.is_batched()) batch::throw_needs_values("tolist");
-  record::note_host_read("tolist");
   TG_CHECK(!t.is_meta(), NotImplemented, "tolist: a meta tensor has no data");
   TG_CHECK(!t.is_sparse(), NotImplemented, "tolist: not there for sparse tensors\nuse to_dense()");
+  record::note_read("tolist", t);
   Element make = dispatch_stored(t.dtype(), []<class T>() -> Element { return element<T>; });
   WorkCount done;
   return nested_list(t, 0, static_cast<const char*>(t.data_ptr()), make, done);

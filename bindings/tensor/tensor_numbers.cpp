@@ -1,6 +1,7 @@
 // Operators of Python on tensors: arithmetic with its reflected and in-place forms, comparison, conversion to numbers.
 // Each slot calls the generated method. NumPy's arrays become tensors on either side. For unsupported operands an
 // operator returns NotImplemented, so that Python tries the other operand.
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
@@ -143,6 +144,7 @@ int to_truth(PyObject* o) {
   TG_CHECK(t.numel() == 1, Runtime,
            "bool: the truth of a tensor with {} elements is ambiguous: got shape {}\nuse .any() or .all()", t.numel(),
            format_ints(t.sizes()));
+  if (TG_UNLIKELY(record::active())) return record::decide("bool", t);
   return t.item().to<bool>();
   TG_PY_CATCH_RETURN(-1)
 }

@@ -19,7 +19,7 @@ logger = logging.getLogger("tapegrad.record")
 # Recordings in vain until a step is left to run eagerly; forward passes whose backward pass may still come, and those that did not
 # come, after which each more counts as in vain; recordings that wait for a second one, and those that waited in vain; plans that
 # were dropped because something changed, until it is asked whether recording pays.
-_TRIES, _MOST_WAITING, _MOST_MISSING, _MOST_PENDING, _MOST_ALONE, _MOST_CHANGES = 4, 4, 16, 4, 24, 8
+_TRIES, _MOST_WAITING, _MOST_MISSING, _MOST_PENDING, _MOST_ALONE, _MOST_CHANGES = 4, 4, 16, 16, 24, 8
 
 _all: weakref.WeakSet = weakref.WeakSet()
 _stance = ["default"]  # or "force_eager"
@@ -233,6 +233,8 @@ class RecordedStep:
         if self._alone < _MOST_ALONE or self._replays.count > self._alone:
             return ""
         self._tries.update({True: _TRIES, False: _TRIES})
+        if recording.read:
+            return f"a value that it reads is another one in each call ({recording.read})"
         return "its arguments have other values, sizes or objects in each call"
 
     def _failed(self, grad: bool, reason: str) -> None:

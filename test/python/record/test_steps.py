@@ -240,17 +240,12 @@ def test_frozen_parameters():
 
 
 def test_reads_in_the_middle(caplog):
-    def f(x):
-        return x * 2 if x.sum().item() > 0 else x * 3
-
-    refused(f, tg.ones(2), caplog=caplog, why="item reads a value")
-    for read in (lambda x: x + float(x[0]), lambda x: x if bool(x.any()) else x + 1, lambda x: x + x.tolist()[0], lambda x: x * x.numpy().sum(),
-                 lambda x: x[x > 0] * 2, lambda x: x.nonzero() + 1, lambda x: x.unique() + 0):
+    for read in (lambda x: x * x.numpy().sum(), lambda x: x[x > 0] * 2, lambda x: x.nonzero() + 1, lambda x: x.unique() + 0):
         refused(read, tg.ones(2), caplog=caplog, why="reads a value")
 
 
 def test_a_read_names_its_line(caplog):
-    step = tg.record(lambda x: x + x.sum().item())
+    step = tg.record(lambda x: x + len(x.nonzero()))
     for _ in range(3):
         step(tg.ones(2))
     assert "test_steps.py:" in step.summary()

@@ -169,7 +169,7 @@ def test_compile_as_pytorch_s():
 
     @tg.compile(fullgraph=True)
     def f(x):
-        return x + x.sum().item()
+        return x + len(x.nonzero())
 
     with pytest.raises(RuntimeError, match="reads a value"):
         f(tg.ones(2))
@@ -506,7 +506,7 @@ REGISTRY = Registry(scale=2.0)
 def test_programs_that_ask_whether_they_are_compiled_read_no_values():
     @tg.compile
     def f(x):
-        if not tg.compiler.is_compiling() and (x > 0).all():
+        if not tg.compiler.is_compiling() and len(x.nonzero()) == 0:
             return x
         return x.abs() * REGISTRY.get("scale")
 

@@ -54,7 +54,7 @@ def clip_grads_with_norm_(parameters, max_norm: float, total_norm, foreach: bool
 
 
 def _check_finite(total, norm_type: float) -> None:
-    if not math.isfinite(total.item()):
+    if not total.isfinite():
         raise RuntimeError(f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot "
                            "be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
                            "`error_if_nonfinite=False`")
