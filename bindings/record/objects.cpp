@@ -214,18 +214,22 @@ PyObject* recorder_new(PyTypeObject* type, PyObject* args, PyObject*) {
   TG_PY_CATCH
 }
 
-PyObject* recorder_finish(PyObject* self, PyObject* value) {
+// finish(result, reads): see Tree::of.
+PyObject* recorder_finish(PyObject* self, PyObject* args) {
   TG_PY_TRY
+  PyObject *value, *reads;
+  if (!PyArg_ParseTuple(args, "OO!:finish", &value, &PyList_Type, &reads)) return nullptr;
   auto& own_recorder = unbox<RecorderObject>(self);
   TG_CHECK(own_recorder.recorder, Runtime, "finish: the recording has ended");
   const std::unique_ptr<Recorder> recorder = std::move(own_recorder.recorder);
   std::vector<PyObject*> known, outputs;
   for (const PyRef& o : own_recorder.feeds) known.push_back(o.get());
   RecordingObject made;
-  made.result = Tree::of(value, outputs, &known);
+  made.result = Tree::of(value, outputs, &known, reads);
   made.arguments = std::move(own_recorder.arguments);
   made.settings = own_recorder.settings;
   const std::vector<Tensor> tensors = unwrapped(outputs);
+  check_status(PyList_SetSlice(reads, 0, PyList_GET_SIZE(reads), nullptr));  // copies for numbers that are no results
   std::vector<const void*> nodes;
   for (const Tensor& t : tensors) nodes.push_back(t.requires_grad() ? t.grad_fn().get() : nullptr);
   made.recording = recorder->finish(tensors, nodes);
@@ -365,7 +369,7 @@ int recorder_drop(PyObject* self) {
 }
 
 PyMethodDef recorder_methods[] = {
-    {"finish", recorder_finish, METH_O, "Ends the recording of a step that has returned this."},
+    {"finish", recorder_finish, METH_VARARGS, "Ends the recording of a step that has returned this."},
     {"objects", recorder_objects, METH_NOARGS, "The arguments that are told apart by identity."},
     {"split", recorder_split, METH_O, "Ends the recording of a forward pass; returns its result for the caller."},
     {"take", recorder_take, METH_NOARGS, "The recording of both passes, once the backward pass has run; else None."},

@@ -44,13 +44,20 @@ bool same_value(PyObject* a, PyObject* b) {
   return equal != 0;
 }
 
-Tree Tree::of(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known) {
+Tree Tree::of(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known, PyObject* read) {
   Tree tree;
-  tree.add(value, tensors, known, 0);
+  tree.add(value, tensors, known, read, 0);
   return tree;
 }
 
-void Tree::add(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known, int depth) {
+void Tree::add(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known, PyObject* read,
+               int depth) {
+  for (Py_ssize_t i = 0; read != nullptr && i < PyList_GET_SIZE(read); ++i)
+    if (PyObject* pair = PyList_GET_ITEM(read, i); PyTuple_GET_ITEM(pair, 0) == value) {
+      nodes_.push_back({Kind::Read, PyList_Check(value) ? size_t{1} : size_t{0}, {}});
+      tensors.push_back(PyTuple_GET_ITEM(pair, 1));
+      return;
+    }
   if (is_tensor(value)) {
     if (known != nullptr)
       if (auto found = std::find(known->begin(), known->end(), value); found != known->end()) {
@@ -73,7 +80,7 @@ void Tree::add(PyObject* value, std::vector<PyObject*>& tensors, const std::vect
                                                   : Kind::List,
                       n, named ? PyRef::borrow(as_object(Py_TYPE(value))) : PyRef()});
     for (size_t i = 0; i < n; ++i)
-      add(PySequence_Fast_GET_ITEM(value, static_cast<Py_ssize_t>(i)), tensors, known, depth + 1);
+      add(PySequence_Fast_GET_ITEM(value, static_cast<Py_ssize_t>(i)), tensors, known, read, depth + 1);
   } else if (depth < kMaxDepth && PyDict_CheckExact(value)) {
     const auto n = static_cast<size_t>(PyDict_GET_SIZE(value));
     PyRef keys = own(PyList_AsTuple(own(PyDict_Keys(value)).get()));
@@ -81,7 +88,7 @@ void Tree::add(PyObject* value, std::vector<PyObject*>& tensors, const std::vect
     nodes_.push_back({Kind::Dict, n, std::move(keys)});
     for (size_t i = 0; i < n; ++i)
       add(check(PyDict_GetItemWithError(value, PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i)))), tensors, known,
-          depth + 1);
+          read, depth + 1);
   } else {
     nodes_.push_back({is_by_value(value) ? Kind::Equal : Kind::Same, 0, PyRef::borrow(value)});
   }
@@ -104,6 +111,7 @@ bool Tree::match(size_t& at, PyObject* value, std::vector<PyObject*>& tensors) c
     case Kind::Same:
       return node.object.get() == value;
     case Kind::Known:
+    case Kind::Read:
       return false;
     case Kind::Tuple:
     case Kind::List:
@@ -158,6 +166,8 @@ PyRef Tree::build(size_t& at, size_t& next, const std::vector<PyRef>& tensors,
   switch (node.kind) {
     case Kind::Tensor:
       return PyRef::borrow(tensors[next++].get());
+    case Kind::Read:
+      return own(PyObject_CallMethod(tensors[next++].get(), node.n != 0 ? "tolist" : "item", nullptr));
     case Kind::Known:
       return PyRef::borrow(known[node.n]);
     case Kind::List:

@@ -12,8 +12,10 @@ namespace tapegrad::python {
 class Tree {
  public:
   // Appends the tensors in it (borrowed) to `tensors`. Of arguments (`known` is empty), a tensor that needs a gradient
-  // is a value by identity. Of results, a tensor among `known`, the arguments, is given back itself.
-  static Tree of(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known = nullptr);
+  // is a value by identity. Of results, a tensor among `known`, the arguments, is given back itself;
+  // a number or list among `read`, a list of tuples, the first of which it is, is read anew of the second, a tensor.
+  static Tree of(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known = nullptr,
+                 PyObject* read = nullptr);
 
   // Whether another value has this shape; appends its tensors.
   bool matches(PyObject* value, std::vector<PyObject*>& tensors) const;
@@ -29,13 +31,14 @@ class Tree {
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  enum class Kind : uint8_t { Tensor, Known, Equal, Same, Tuple, List, Dict, Named };
+  enum class Kind : uint8_t { Tensor, Read, Known, Equal, Same, Tuple, List, Dict, Named };
   struct Node {
     Kind kind;
-    size_t n;      // items; or which of the known tensors
+    size_t n;      // items; or which of the known tensors; of a Read whether it is a list
     PyRef object;  // the value; of a Dict a tuple of its keys, of a Named its type
   };
-  void add(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known, int depth);
+  void add(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known, PyObject* read,
+           int depth);
   bool match(size_t& at, PyObject* value, std::vector<PyObject*>& tensors) const;
   PyRef build(size_t& at, size_t& next, const std::vector<PyRef>& tensors, const std::vector<PyObject*>& known) const;
   std::vector<Node> nodes_;

@@ -1,9 +1,9 @@
 // Conversions of tensors: to(), float() and its kin, cpu(), cuda(), tolist().
 #include "tapegrad/aten/batch/batched_tensor.h"
-#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/record/reads.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/bindings/values/value_objects.h"
 #include "tapegrad/c10/threads/serial_for.h"
@@ -205,6 +205,7 @@ PyObject* tolist(PyObject* self, PyObject*) {
   if (t.is_batched()) batch::throw_needs_values("tolist");
   TG_CHECK(!t.is_meta(), NotImplemented, "tolist: a meta tensor has no data");
   TG_CHECK(!t.is_sparse(), NotImplemented, "tolist: not there for sparse tensors\nuse to_dense()");
+  if (PyObject* read = read_by_program(local.get(), "tolist")) return read;
   record::note_read("tolist", t);
   Element make = dispatch_stored(t.dtype(), []<class T>() -> Element { return element<T>; });
   WorkCount done;

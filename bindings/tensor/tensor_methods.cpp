@@ -3,6 +3,7 @@
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/record/reads.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/c10/device/device_interface.h"
 
@@ -19,6 +20,13 @@ PyObject* query(PyObject* o, PyObject*) {
   TG_PY_CATCH
 }
 #define TG_QUERY(expression) query<[](const Tensor& t) -> PyObject* { return (expression); }>
+
+PyObject* item(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  if (PyObject* read = read_by_program(self, "item")) return read;
+  return wrap(unwrap(self).item());
+  TG_PY_CATCH
+}
 
 // size() and stride(): all of them, or that of one dimension.
 template <bool kStride>
@@ -125,7 +133,7 @@ PyMethodDef tensor_basic_methods[] = {
     {"data_ptr", TG_QUERY((record::note_host_read("data_ptr"), PyLong_FromVoidPtr(t.numel() ? t.data_ptr() : nullptr))),
      METH_NOARGS, "The address of the first element."},
     {"element_size", TG_QUERY(PyLong_FromSize_t(t.itemsize())), METH_NOARGS, "Bytes per element."},
-    {"item", TG_QUERY(wrap(t.item())), METH_NOARGS, "The one element of a tensor with one element, as a number."},
+    {"item", item, METH_NOARGS, "The one element of a tensor with one element, as a number."},
     {"is_contiguous", as_c_function(is_contiguous), METH_FASTCALL | METH_KEYWORDS,
      "Whether the elements lie in order without gaps."},
     {"is_floating_point", TG_QUERY(wrap(t.is_floating_point())), METH_NOARGS, nullptr},

@@ -1,12 +1,12 @@
 // Operators of Python on tensors: arithmetic with its reflected and in-place forms, comparison, conversion to numbers.
 // Each slot calls the generated method. NumPy's arrays become tensors on either side. For unsupported operands an
 // operator returns NotImplemented, so that Python tries the other operand.
-#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/exchange/numpy.h"
+#include "tapegrad/bindings/record/reads.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 
 namespace tapegrad::python {
@@ -175,6 +175,8 @@ PyObject* to_python_float(PyObject* o) {
   TG_PY_TRY
   if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__float__", o, nullptr, 0);
   if (TG_UNLIKELY(unwrap(o).requires_grad())) warn_of_float();
+  if (unwrap(o).is_floating_point())
+    if (PyObject* read = read_by_program(o, "float")) return read;
   const Scalar value = item_of(o, "float");
   check_real(value, "float");
   return PyFloat_FromDouble(value.to<complex128_t>().real());

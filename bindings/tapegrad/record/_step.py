@@ -12,6 +12,7 @@ import weakref
 from .. import _C, OutOfMemoryError, is_grad_enabled
 from .._root.recording import is_recording, state
 from ._memory import default_budget, in_bytes, parse_budget
+from ._reads import Reads
 from ._watch import Observer, watch
 
 logger = logging.getLogger("tapegrad.record")
@@ -137,8 +138,10 @@ class RecordedStep:
                     self._changed(f"{what} has changed", grad)
         observer = Observer(self.pure)
         recorder = _C._Recorder(args, kwargs)
+        reads = Reads(self.function, RecordedStep._record.__code__)
         split = self._split and grad
         state.recording, state.compiling, state.pure = True, self._compiling, self.pure
+        reader = _C._set_reader(None if split else reads)
         try:
             with observer:
                 result = self.function(*args, **kwargs)
@@ -152,8 +155,9 @@ class RecordedStep:
             if split:
                 result = recorder.split(result)
             else:
-                recording = recorder.finish(result)
+                recording = recorder.finish(result, reads.found)
         finally:
+            _C._set_reader(reader)
             state.recording = state.compiling = False
             recorder.stop()
         if split:

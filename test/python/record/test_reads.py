@@ -385,3 +385,184 @@ def test_programs_are_still_refused():
     for f in (lambda x: x * x.sum().item(), lambda x: x * 2 if x.sum() > 0 else x, lambda x: x * x.tolist()[0]):
         with pytest.raises(RuntimeError, match="reads a value"):
             tg.export.export(f, (tg.ones(2),))
+
+
+# --- numbers that are results ---
+
+
+def evaluated(recorded: bool, function_of, calls: int = 60):
+    tg.manual_seed(2)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = tg.optim.Adam(model.parameters(), lr=0.05)
+    function = function_of(model, optimizer)
+    if recorded:
+        function = tg.record(function, fullgraph=True)
+    found = []
+    for k in range(calls):
+        x = tg.randn(6, 3) * (1 + 2 * (k % 2))
+        found.append(function(x, tg.randint(0, 2, (6,))))
+        if recorded:
+            function._replays.scribble()
+    return found, [p.detach().clone() for p in model.parameters()], function
+
+
+def assert_same_results(function_of, replays: int, plans: int):
+    mine, weights, step = evaluated(True, function_of)
+    theirs, others, _ = evaluated(False, function_of)
+    assert repr(mine) == repr(theirs)
+    for a, b in zip(weights, others, strict=True):
+        assert same(a, b)
+    assert step._replays.count >= replays and len(step._replays.plans()) == plans, step.summary()
+
+
+def test_losses_are_results():
+    def of(model, optimizer):
+        def step(x, y):
+            optimizer.zero_grad()
+            out = model(x)
+            loss = nn.functional.cross_entropy(out, y)
+            loss.backward()
+            optimizer.step()
+            value = loss.item()
+            right = (out.argmax(1) == y).sum().item()
+            return {"loss": value, "right": right, "of": 6, "all": (out.softmax(1)[0].tolist(), [value, right])}
+
+        return step
+
+    assert_same_results(of, 55, 1)
+
+
+def test_losses_that_are_compared():
+    def of(model, optimizer):
+        def step(x, y):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            value = loss.item()
+            if not math.isfinite(loss.item()) or math.isnan(value):
+                return 0.0
+            if value > 0.68:
+                return -1.0, value
+            if 0.25 >= value:
+                return value, None
+            loss.backward()
+            optimizer.step()
+            return value
+
+        return step
+
+    assert_same_results(of, 40, 2)
+
+
+def test_float_and_no_grad():
+    def of(model, optimizer):
+        @tg.no_grad()
+        def step(x, y):
+            with tg.autograd.profiler.record_function("loss"):
+                return float(nn.functional.cross_entropy(model(x), y)), x.shape[0]
+
+        return step
+
+    assert_same_results(of, 55, 1)
+
+
+def test_small_integers_are_told_apart():
+    """CPython has one object for each small integer: a constant of the same value is no read."""
+    def f(x):
+        return 3, x.sum().item(), 3
+
+    check(tg.record(f, fullgraph=True), f, [(tg.tensor([k % 5, 1, -3]),) for k in range(30)], 25, 1)
+
+
+def test_a_number_is_read_when_it_is_read():
+    """Not when the step ends."""
+    w, v = tg.zeros(1), tg.zeros(1)
+
+    def f(w, x):
+        before = w.item()
+        w.add_(x)
+        return before, w.item()
+
+    step = tg.record(lambda x: f(w, x))
+    recorded = tg.record(f)
+    for k in range(20):
+        x = tg.full((1,), float(k))
+        expected = f(v, x)
+        assert step(x) == expected
+    w.zero_()
+    v.zero_()
+    for k in range(20):
+        x = tg.full((1,), float(k))
+        assert recorded(w, x) == f(v, x)
+    assert recorded._replays.count == 17
+
+
+GOOD = {
+    "item": "return x.item()", "twice": "return x.item(), x.item()", "both": "l = x.item()\n if l > 3: return [l]\n return {'a': {'b': (l, 1)}}",
+    "int": "return int(7), x.item()", "loop": "l = 9.0\n while l > 3: l = x.item() - 0 if False else 1.0\n return x.item()", "float": "return float(x), 2",
+    "none": "x.item()\n return 1", "unpacked": "a, b = x.item(), 1\n return a", "try": "try: l = x.item()\n except ValueError: l = 3\n return l",
+    "tests": "return 1 if x.item() else 2", "not": "return not x.item()", "finite": "return math.isfinite(x.item()), isinf(x.item())",
+    "branches": "l = x.item()\n if x.sum() > 0: return l\n return -1, l",
+}
+BAD = {
+    "sum": "return x.item() + 1", "format": "return f'{x.item():.2f}'", "call": "return round(x.item(), 2)", "max": "return max(0.0, x.item())",
+    "key": "return {x.item(): 1}", "attribute": "B.b = x.item()\n return 0", "closure": "l = x.item()\n return (lambda: l)()", "list": "a = []\n a.append(x.item())\n return a",
+    "identity": "l = x.item()\n return l is None, l", "variable": "l = x.item()\n if l > L: return 1\n return 2", "locals": "l = x.item()\n return dict(locals())['l']",
+    "handler": "l = x.item()\n try: raise ValueError\n except ValueError: return l * 2", "mapped": "return max(map(tg.Tensor.item, [x, x * 2]))",
+    "string": "return str(x.item())", "other": "return 2 * x.item() < 3", "and": "return x.item() and 5", "comprehension": "return [v for v in x.reshape(1).tolist()]",
+    "index": "return x.reshape(1).tolist()[0] * 2", "compared list": "return x.reshape(1).tolist() == [0.0]", "set": "return {x.item()}", "unpack": "a, = x.reshape(1).tolist()\n return a + 1",
+    "named": "return (l := x.item()) * 2 + l", "deleted": "l = x.item()\n del l\n return x.item() % 2", "chained": "return 0 < x.item() < 1", "default": "return (lambda a=x.item(): a)()",
+    "assert": "l = x.item()\n assert l != L, l\n return l", "in": "return x.item() in (1.0, 2.0)", "star": "return (*x.reshape(1).tolist(), 1)", "slice": "return x.reshape(1).tolist()[:1]",
+}
+
+
+@pytest.mark.parametrize("name", [*GOOD, *BAD])
+def test_uses_of_a_number(name, caplog):
+    """Whatever a function does with a number, results are eager's; where it is followed, all calls are served by few plans."""
+    source = f"def f(x):\n {GOOD.get(name) or BAD[name]}\n"
+    class B:
+        b = 0
+    space = {"math": math, "isinf": math.isinf, "tg": tg, "L": 1.25, "B": B}
+    exec(compile(source, "<f>", "exec"), space)
+    f = space["f"]
+    step = tg.record(f)
+    values = [0.5 * k for k in range(30)] + [math.inf, math.nan, -0.0]
+    for _ in range(2):
+        for value in values:
+            x = tg.tensor(value)
+            assert repr(step(x)) == repr(f(x)), (value, step.summary())
+            step._replays.scribble()
+    if name in GOOD:
+        assert step._replays.count > 40 and len(step._replays.plans()) <= 5, step.summary()
+
+
+def test_what_a_test_of_a_number_names_may_change():
+    space = {"math": math}
+    exec("def f(x):\n return 1 if math.isfinite(x.item()) else 2", space)
+    step = tg.record(space["f"])
+    for _ in range(10):
+        assert step(tg.tensor(math.inf)) == 2
+
+    class Other:
+        @staticmethod
+        def isfinite(value):
+            return value > 0
+
+    space["math"] = Other
+    for _ in range(10):
+        assert step(tg.tensor(math.inf)) == 1 and step(tg.tensor(-1.0)) == 2
+
+
+def test_a_function_inside_does_not_return_for_the_step():
+    def inner(x):
+        return x.item()
+
+    def f(x):
+        return inner(x) * 2
+
+    def outer(x):
+        return inner(x)
+
+    for function in (f, outer):
+        step = tg.record(function)
+        for k in range(60):
+            assert step(tg.tensor(float(k))) == function(tg.tensor(float(k)))

@@ -1,0 +1,80 @@
+// tapegrad._C._set_reader, _note_read, _read_copy and _peek: see reads.h.
+#include "tapegrad/bindings/record/reads.h"
+
+#include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/tensor/tensor_object.h"
+
+namespace tapegrad::python {
+
+namespace {
+
+constinit thread_local PyObject* reader = nullptr;  // borrowed: the function that records has it
+
+// Numbers and lists are told apart by identity, which small integers do not have: this one does.
+PyObject* integer_of_its_own(PyObject* value) {
+  int overflow = 0;
+  const long small = PyLong_AsLongAndOverflow(value, &overflow);
+  if (overflow != 0 || small < -5 || small > 256) return value;
+  const PyRef shared(value);
+  PyLongObject* made = _PyLong_New(small == 0 ? 0 : 1);
+  if (made == nullptr) throw_python_error();
+  const auto digit = static_cast<::digit>(small < 0 ? -small : small);
+#if PY_VERSION_HEX >= 0x030C0000
+  made->long_value.ob_digit[0] = digit;
+  if (small < 0) made->long_value.lv_tag = (1 << _PyLong_NON_SIZE_BITS) | 2;
+#else
+  if (small != 0) made->ob_digit[0] = digit;
+  if (small < 0) Py_SET_SIZE(made, -1);
+#endif
+  return reinterpret_cast<PyObject*>(made);
+}
+
+PyObject* set_reader(PyObject*, PyObject* next) {
+  PyObject* before = reader != nullptr ? reader : Py_None;
+  reader = next == Py_None ? nullptr : next;
+  return Py_NewRef(before);
+}
+
+// peek(tensor, what): the number, or the list, without a note of it; an object of its own.
+PyObject* peek(PyObject*, PyObject* const* args, Py_ssize_t) {
+  TG_PY_TRY
+  const ModeGuard off(0, kModeRecord);
+  PyObject* made = check(PyObject_CallMethodNoArgs(args[0], args[1]));
+  return PyLong_CheckExact(made) ? integer_of_its_own(made) : made;
+  TG_PY_CATCH
+}
+
+// clang-format off
+PyMethodDef reads_functions[] = {
+    {"_set_reader", set_reader, METH_O, "What is asked where this thread's recorded step reads numbers, or None; returns the former one."},
+    {"_peek", as_c_function(peek), METH_FASTCALL, "_peek(tensor, 'item'): what the method gives, an object of its own, unrecorded."},
+    // (tensor, what, test, other): the step goes on by how the element compares, Condition::Kind as a number.
+    method<"_note_read", [](PyObject* tensor, std::string_view what, int64_t test, double other) {
+      record::note_read(what, to_tensor(tensor, {"_note_read", "tensor"}), static_cast<record::Condition::Kind>(test), other);
+    }>(),
+    // A copy made by the step that is recorded, beside the tape.
+    method<"_read_copy", [](PyObject* tensor) {
+      const NoGradGuard no_grad;
+      return raw::clone(to_tensor(tensor, {"_read_copy", "tensor"}));
+    }>(),
+    {}};
+// clang-format on
+
+}  // namespace
+
+PyObject* read_by_reader(PyObject* tensor, const char* what) {
+  const Tensor& t = unwrap(tensor);
+  const bool one = std::string_view(what) != "tolist";
+  if (reader == nullptr || !t.is_cpu() || t.is_sparse() || t.is_batched() || t.is_complex() ||
+      t.dtype() == DType::bool_ || (one ? t.numel() != 1 : t.ndim() == 0) || t.is_wrapped_number())
+    return nullptr;
+  const PyRef asked = PyRef::borrow(reader);
+  PyRef made = own(PyObject_CallFunction(asked.get(), "Os", tensor, what));
+  return made.get() == Py_NotImplemented ? nullptr : made.release();
+}
+
+bool init_reads(PyObject* module) { return PyModule_AddFunctions(module, reads_functions) == 0; }
+
+}  // namespace tapegrad::python

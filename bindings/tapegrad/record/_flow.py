@@ -1,0 +1,251 @@
+"""Where a number goes that a function has read of a tensor: by the function's bytecode, followed from the call until each use.
+
+Results of a recorded step may be such numbers, and the step may compare them with constants. What is not understood is not followed:
+`uses` says None then. Values on the stack are followed within runs of instructions without jumps; local variables wherever they are read."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import math
+import sys
+from collections import defaultdict
+from types import CodeType
+from typing import NamedTuple
+
+_SEES_LOCALS = frozenset("locals vars eval exec dir globals _getframe currentframe breakpoint set_trace".split())
+_TESTS = {id(math.isfinite): "finite", id(math.isinf): "infinite", id(math.isnan): "nan"}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+_LARGEST = 2 ** 53  # below it integers are floats exactly
+
+# How many entries an instruction takes from the stack, and how many it puts there.
+_SIMPLE = {
+    **dict.fromkeys("NOP RESUME PRECALL KW_NAMES EXTENDED_ARG CACHE DELETE_FAST DELETE_NAME DELETE_GLOBAL DELETE_DEREF SETUP_ANNOTATIONS MAKE_CELL "
+                    "COPY_FREE_VARS JUMP_FORWARD JUMP_BACKWARD JUMP_ABSOLUTE JUMP_BACKWARD_NO_INTERRUPT RETURN_CONST GEN_START".split(), (0, 0)),
+    **dict.fromkeys("LOAD_FAST LOAD_FAST_CHECK LOAD_CONST LOAD_NAME LOAD_DEREF LOAD_CLOSURE LOAD_CLASSDEREF PUSH_NULL LOAD_ASSERTION_ERROR LOAD_BUILD_CLASS "
+                    "IMPORT_FROM".split(), (0, 1)),
+    **dict.fromkeys("STORE_FAST STORE_NAME STORE_GLOBAL STORE_DEREF POP_TOP RETURN_VALUE LIST_EXTEND SET_UPDATE DICT_UPDATE DICT_MERGE LIST_APPEND SET_ADD "
+                    "POP_JUMP_IF_TRUE POP_JUMP_IF_FALSE POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE "
+                    "POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_BACKWARD_IF_FALSE "
+                    "POP_JUMP_BACKWARD_IF_NONE POP_JUMP_BACKWARD_IF_NOT_NONE".split(), (1, 0)),
+    **dict.fromkeys("UNARY_POSITIVE UNARY_NEGATIVE UNARY_NOT UNARY_INVERT TO_BOOL GET_ITER FORMAT_SIMPLE CONVERT_VALUE".split(), (1, 1)),
+    **dict.fromkeys("BINARY_OP BINARY_SUBSCR COMPARE_OP IS_OP CONTAINS_OP IMPORT_NAME FORMAT_WITH_SPEC".split(), (2, 1)),
+    **dict.fromkeys("STORE_ATTR DELETE_SUBSCR MAP_ADD".split(), (2, 0)),
+    "BINARY_SLICE": (3, 1), "STORE_SUBSCR": (3, 0), "STORE_SLICE": (4, 0), "DELETE_ATTR": (1, 0), "BEFORE_WITH": (1, 2),
+}
+_BUILD = {"BUILD_TUPLE": 1, "BUILD_LIST": 1, "BUILD_SET": 1, "BUILD_STRING": 1, "BUILD_SLICE": 1, "BUILD_MAP": 2}
+
+
+def _effect(i: dis.Instruction) -> tuple[int, int] | None:
+    name, n = i.opname, i.arg or 0
+    if name in _SIMPLE:
+        return _SIMPLE[name]
+    if name in _BUILD:
+        return n * _BUILD[name], 1
+    if name == "BUILD_CONST_KEY_MAP":
+        return n + 1, 1
+    if name.startswith(("BINARY_", "INPLACE_")):  # of 3.10
+        return 2, 1
+    if name == "LOAD_GLOBAL":
+        return 0, 2 if _has_null(i) else 1
+    if name == "LOAD_METHOD":
+        return 1, 2
+    if name == "LOAD_ATTR":
+        return 1, 2 if _has_null(i) else 1
+    if name in ("CALL", "CALL_METHOD"):
+        return n + 2, 1
+    if name == "CALL_FUNCTION":
+        return n + 1, 1
+    if name == "CALL_FUNCTION_KW":
+        return n + 2, 1
+    if name == "CALL_FUNCTION_EX":
+        return (2 if sys.version_info < (3, 11) else 3) + (n & 1), 1
+    if name == "CALL_KW":
+        return n + 3, 1
+    if name == "UNPACK_SEQUENCE":
+        return 1, n
+    if name == "FORMAT_VALUE":
+        return 2 if n & 4 else 1, 1
+    return None
+
+
+def _has_null(i: dis.Instruction) -> bool:
+    """Whether a load puts two entries on the stack, as the beginning of a call. Since CPython 3.11 and 3.12."""
+    return "LOAD_METHOD" not in dis.opmap and i.opname == "LOAD_ATTR" and bool(i.arg & 1) or (
+        i.opname == "LOAD_GLOBAL" and "PUSH_NULL" in dis.opmap and bool(i.arg & 1))
+
+
+class _Entry(NamedTuple):
+    """What lies on the stack: which instruction has put it there, and which of its entries it is."""
+
+    made: int
+    part: int = 0
+
+
+_UNKNOWN = _Entry(-1)
+
+
+class _Code:
+    """Of each instruction which entries it takes; of each entry who takes it; and which entries are lost sight of."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.list = [i for i in _split(dis.get_instructions(code)) if i.opname not in ("CACHE", "EXTENDED_ARG")]
+        self.at: dict[int, int] = {}
+        for k, i in enumerate(self.list):
+            self.at[i.offset] = k
+        self.taken: list[list[_Entry]] = []
+        self.uses: dict[int, list[tuple[int, int]]] = defaultdict(list)  # which instruction takes it, and where it lay, from below
+        self.lost: set[int] = set()
+        self.loads: dict[str, list[int]] = defaultdict(list)
+        targets = {i.argval for i in self.list if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs}
+        handlers = {e.target for e in dis._parse_exception_table(code)} if hasattr(dis, "_parse_exception_table") else set()
+        stack: list[_Entry] = []
+        for k, i in enumerate(self.list):
+            if i.offset in targets or i.offset in handlers or i.is_jump_target:
+                self._lose(stack)
+            stack = self._step(k, i, stack)
+            if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs or i.opname in ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"):
+                self._lose(stack)
+
+    def _lose(self, stack: list[_Entry]) -> None:
+        self.lost.update(e.made for e in stack)
+        stack.clear()
+
+    def _step(self, k: int, i: dis.Instruction, stack: list[_Entry]) -> list[_Entry]:
+        name, n = i.opname, i.arg or 0
+        self.taken.append([])
+        moves = {"SWAP": n, "COPY": n, "DUP_TOP": 1, "DUP_TOP_TWO": 2, "ROT_TWO": 2, "ROT_THREE": 3, "ROT_FOUR": 4, "ROT_N": n}
+        if name in moves:
+            depth = moves[name]
+            stack[:0] = [_UNKNOWN] * (depth - len(stack))
+            if name == "SWAP":
+                stack[-1], stack[-n] = stack[-n], stack[-1]
+            elif name == "COPY":
+                stack.append(stack[-n])
+            elif name.startswith("DUP"):
+                stack += stack[-depth:]
+            else:
+                stack.insert(len(stack) - depth, stack.pop())
+            return stack
+        effect = _effect(i)
+        if effect is None:
+            self._lose(stack)
+            return stack
+        pops, pushes = effect
+        stack[:0] = [_UNKNOWN] * (pops - len(stack))
+        taken = stack[len(stack) - pops:]
+        del stack[len(stack) - pops:]
+        self.taken[k] = taken
+        for place, entry in enumerate(taken):
+            self.uses[entry.made].append((k, place))
+        stack += [_Entry(k, part) for part in range(pushes)]
+        if name.startswith("LOAD_FAST"):
+            self.loads[i.argval].append(k)
+        return stack
+
+    def callee(self, k: int):
+        """Of a call: what loads the function, as a chain of names ("math", "isfinite"), or None."""
+        for at, part in self.taken[k][:1 if self.list[k].opname == "CALL_FUNCTION" else 2]:
+            if at < 0 or self.list[at].opname == "PUSH_NULL":
+                continue
+            if _effect(self.list[at])[1] == 2 and part == (1 if self.list[at].opname != "LOAD_GLOBAL" or sys.version_info >= (3, 13) else 0):
+                continue  # what the method is of, or nothing
+            names: list[str] = []
+            while at >= 0 and self.list[at].opname in ("LOAD_METHOD", "LOAD_ATTR"):
+                names.append(self.list[at].argval)
+                at = self.taken[at][0].made
+            return (self.list[at].argval, *reversed(names)) if at >= 0 and self.list[at].opname == "LOAD_GLOBAL" else None
+        return None
+
+
+def _split(instructions):
+    """Instructions of two local variables, since CPython 3.13, one by one."""
+    for i in instructions:
+        parts = i.opname.split("_")
+        if i.opname in ("LOAD_FAST_LOAD_FAST", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"):
+            first, second = ("_".join(parts[:2]), i.argval[0]), ("_".join(parts[2:]), i.argval[1])
+            for name, variable in (first, second):
+                yield i._replace(opname=name, opcode=dis.opmap[name], argval=variable)
+        else:
+            yield i
+
+
+class Uses(NamedTuple):
+    returned: bool
+    tests: tuple[tuple[str, float], ...]  # by what it is told apart: ("<", 3.0), ("finite", 0.0), ("true", 0.0)
+
+
+_codes: dict[CodeType, _Code | None] = {}
+
+
+def uses(code: CodeType, last: int, what: str, variables: dict) -> Uses | None:
+    """What a function does with the number, or the list, that its instruction at `last`, a call of `what` ("item", "tolist", "float"), gives:
+    all that it does, or None. With "" for `what`: of any call, which gives no number itself. `variables` are the function's globals, which
+    must stay as they are."""
+    if code not in _codes:
+        hidden = code.co_flags & 0x2A0 or _SEES_LOCALS.intersection(code.co_names)  # generators and coroutines
+        _codes[code] = None if hidden else _Code(code)
+        if len(_codes) > 1000:
+            del _codes[next(iter(_codes))]
+    parsed = _codes[code]
+    return _uses(parsed, parsed.at[last], what, variables) if parsed is not None and last in parsed.at else None
+
+
+def _uses(code: _Code, start: int, what: str, variables: dict) -> Uses | None:
+    call, taken = code.list[start], code.taken[start]
+    if not taken or (call.opname not in ("CALL", "CALL_METHOD", "CALL_FUNCTION") if what else not call.opname.startswith("CALL")):
+        return None
+    if not what:
+        pass
+    elif what == "float":
+        if call.arg != 1 or code.callee(start) != ("float",) or variables.get("float", float) is not float or builtins.float is not float:
+            return None
+    else:
+        loaded = code.list[taken[0].made] if taken[0].made >= 0 else None
+        if call.arg != 0 or loaded is None or loaded.opname not in ("LOAD_METHOD", "LOAD_ATTR") or loaded.argval != what:
+            return None
+    returned, tests = False, set()
+    seen: set[tuple[int, bool]] = set()
+    waiting = [(start, what in ("item", "float"))]  # and whether it is the number itself
+    while waiting:
+        made, number = waiting.pop()
+        if (made, number) in seen:
+            continue
+        seen.add((made, number))
+        if made in code.lost:
+            return None
+        for k, place in code.uses[made]:
+            i, last = code.list[k], len(code.taken[k]) - 1
+            name = i.opname
+            if name == "STORE_FAST":
+                if any(i.opname == "LOAD_FAST_AND_CLEAR" and i.argval == code.list[k].argval for i in code.list):
+                    return None
+                waiting += [(load, number) for load in code.loads[i.argval]]
+            elif name == "RETURN_VALUE":
+                returned = True
+            elif name == "POP_TOP":
+                pass
+            elif name in ("BUILD_TUPLE", "BUILD_LIST") or name == "BUILD_MAP" and place % 2 == 1 or name == "BUILD_CONST_KEY_MAP" and place < last:
+                waiting.append((k, False))
+            elif not number:
+                return None
+            elif name == "COMPARE_OP":
+                other = code.taken[k][1 - place].made
+                constant = code.list[other].argval if other >= 0 and code.list[other].opname == "LOAD_CONST" else None
+                if type(constant) not in (int, float) or not abs(constant) < _LARGEST or i.argval not in _MIRRORED:
+                    return None
+                tests.add((i.argval if place == 0 else _MIRRORED[i.argval], float(constant)))
+            elif name == "TO_BOOL" or name == "UNARY_NOT" or name.startswith("POP_JUMP") and "NONE" not in name:
+                tests.add(("true", 0.0))
+            elif name.startswith("CALL") and i.arg == 1 and place == last and (function := code.callee(k)) is not None:
+                found = variables.get(function[0])
+                if found is math and len(function) == 2:
+                    found = vars(math).get(function[1])
+                elif len(function) != 1:
+                    return None
+                if name in ("CALL_KW", "CALL_FUNCTION_KW", "CALL_FUNCTION_EX") or id(found) not in _TESTS:
+                    return None
+                tests.add((_TESTS[id(found)], 0.0))
+            else:
+                return None
+    return Uses(returned, tuple(sorted(tests)))
