@@ -28,7 +28,7 @@ bool may_raise(const Recording& r, size_t i) {
   switch (call.kind) {
     case Call::Kind::Pointwise:  // division by zero
       return !is_floating_point(call.pointwise->compute) && !is_complex(call.pointwise->compute) &&
-             call.pointwise->compute != DType::bool_;
+             call.pointwise->compute != DType::bool_ && call.pointwise->result != DType::bool_;
     case Call::Kind::Host:
       return true;
     case Call::Kind::Kernel:

@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 
 #include "tapegrad/aten/dispatch/function.h"
 #include "tapegrad/aten/functions_copy.h"
-#include "tapegrad/aten/record/recording.h"
+#include "tapegrad/aten/record/guards.h"
 #include "tapegrad/c10/tensor/storage_recorder.h"
 
 namespace tapegrad::record {
@@ -182,34 +181,9 @@ struct Access {
     return found != now().slot_of_.end() && recording().slots[static_cast<size_t>(found->second)].feed >= 0;
   }
   static std::vector<Tensor> nested(Call call, TensorSpan inputs);
-  // Where a guard of these bytes belongs: behind the others, at the end, or, where something was done that cannot be
-  // undone, as soon as they have their values. None where that is too late.
-  static std::optional<size_t> place_of_guard(const Use& read) {
-    const Recording& r = recording();
-    const auto slot_at = [&](const Use& use) -> const Slot& { return r.slots[static_cast<size_t>(use.slot)]; };
-    for (size_t& i = now().looked_at_; i < r.calls.size() && !now().fixed_; ++i)
-      if ((r.calls[i].kind == Call::Kind::Host && !r.calls[i].repeatable) || r.calls[i].kind == Call::Kind::Nested)
-        now().fixed_ = i;
-    if (!now().fixed_) return r.calls.size();
-    // Code above the kernels writes to what was there before, and to gradients.
-    bool exposed = read.slot >= 0 && !slot_at(read).born;
-    for (const Call& call : r.calls)
-      if (call.kind == Call::Kind::Gradient)
-        for (const Use& use : call.uses) exposed |= use.slot == read.slot;
-    size_t place = r.calls.size();
-    for (; place > now().after_guards_; --place) {
-      const Call& call = r.calls[place - 1];
-      if (exposed && (call.kind == Call::Kind::Host || call.kind == Call::Kind::Gradient)) break;
-      if (std::any_of(call.uses.begin(), call.uses.end(), [&](const Use& use) {
-            return use.written && use.slot == read.slot && use.begin < read.end && read.begin < use.end;
-          }))
-        break;
-    }
-    return place <= *now().fixed_ ? std::optional(place) : std::nullopt;
-  }
   static void guard(std::string_view what, const Tensor& t, Condition condition) {
     constexpr int64_t kMostBytes = 1 << 16;
-    if (!now().follows_values_ || t.is_sparse() || (condition.kind == Condition::Kind::Bits && t.nbytes() > kMostBytes))
+    if (!now().guard_places_ || t.is_sparse() || (condition.kind == Condition::Kind::Bits && t.nbytes() > kMostBytes))
       return detail::host_read(std::string(what).c_str());
     if (!t.is_cpu()) return refuse(fmt::format("{} reads a value on {}", what, t.device()));
     if (recording().two_parts) return refuse(fmt::format("{} reads a value in a backward pass", what));
@@ -217,7 +191,7 @@ struct Access {
     call.kind = Call::Kind::Guard;
     call.name = std::string(what);
     call.inputs.push_back(keep(call, t, false));
-    const std::optional<size_t> place = place_of_guard(call.uses[0]);
+    const std::optional<size_t> place = now().guard_places_->find(recording(), call.uses[0]);
     if (!place) return refuse(fmt::format("{} reads a value after the step did what cannot be undone", what));
     {
       const ModeGuard off(0, kModeRecord);
@@ -228,8 +202,7 @@ struct Access {
     call.condition = std::move(condition);
     auto& calls = recording().calls;
     calls.insert(calls.begin() + static_cast<ptrdiff_t>(*place), std::move(call));
-    now().after_guards_ = *place + 1;
-    if (now().fixed_) ++*now().fixed_;
+    now().guard_places_->placed(*place);
   }
   static void ran(const void* node) { now().nodes_run_.insert(node); }
   static void born(const Storage& made) {
@@ -320,18 +293,6 @@ void value_read(std::string_view what, const Tensor& t, Condition::Kind kind, do
 
 }  // namespace detail
 
-std::string Condition::find(const Tensor& t) const {
-  if (kind == Kind::Bits) {
-    const Tensor values = t.is_contiguous() ? t : raw::contiguous(t);
-    return {static_cast<const char*>(values.data_ptr()), static_cast<size_t>(values.nbytes())};
-  }
-  const Scalar value = t.item();
-  if (kind == Kind::Truth) return value.to<bool>() ? "1" : "0";
-  const double x = value.to<double>(), y = std::bit_cast<double>(other);
-  const bool truths[] = {x<y, x <= y, x == y, x != y, x> y, x >= y, std::isfinite(x), std::isinf(x), std::isnan(x)};
-  return truths[static_cast<int>(kind) - static_cast<int>(Kind::Less)] ? "1" : "0";
-}
-
 void host_call(std::string name, std::vector<const void*> key, std::function<void()> run, bool repeatable,
                std::function<HostParts()> parts) {
   if (TG_LIKELY(!active())) return run();
@@ -415,7 +376,7 @@ void refuse(std::string reason) {
 }
 
 Recorder::Recorder(TensorSpan feeds, bool follows_values)
-    : recording_(std::make_unique<Recording>()), follows_values_(follows_values) {
+    : recording_(std::make_unique<Recording>()), guard_places_(follows_values ? new GuardPlaces : nullptr) {
   try {
     start(feeds);
   } catch (...) {  // no destructor runs

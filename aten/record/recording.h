@@ -265,9 +265,8 @@ class TG_API Recorder {
   std::unordered_set<const void*> nodes_run_;
   std::unordered_map<const Generator*, uint64_t> reached_;  // the largest offset of each
   std::optional<Draw> pending_;
-  bool running_ = false, host_called_ = false, nested_drew_ = false, follows_values_ = false;
-  size_t looked_at_ = 0, after_guards_ = 0;  // calls
-  std::optional<size_t> fixed_;              // the first call that cannot be undone, of those that were looked at
+  bool running_ = false, host_called_ = false, nested_drew_ = false;
+  std::unique_ptr<class GuardPlaces> guard_places_;  // none: values that are read are refused
 };
 
 // Runs code that is not recorded but called again in each replay, at its turn: a step of an optimizer. Outside of a
