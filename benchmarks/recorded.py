@@ -72,6 +72,25 @@ def _training(lib, model, x, y):
     return step
 
 
+def _careful(lib, model, x, y):
+    """A step that looks at its loss and at the norm of its gradients, and returns the loss as a number."""
+    optimizer = lib.optim.Adam(model.parameters(), lr=1e-3)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = lib.nn.functional.cross_entropy(model(x), y)
+        if not loss.isfinite():
+            return None
+        loss.backward()
+        norm = lib.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        if norm > 100:
+            return None
+        optimizer.step()
+        return loss.item()
+
+    return step
+
+
 def _inference(lib, model):
     model.eval()
 
@@ -117,6 +136,14 @@ def cases(libraries):
             model, x, y = make(lib)
             return _training(lib, lib.compile(model), x, y), (x, y)
 
+        def careful(lib, make=make):
+            model, x, y = make(lib)
+            return _careful(lib, model, x, y), (x, y)
+
+        def careful_alone(lib, make=make):
+            model, x, y = make(lib)
+            return _careful(lib, lib.compile(model), x, y), (x, y)
+
         def inference(lib, make=make):
             model, x, _ = make(lib)
             return _inference(lib, model), (x,)
@@ -127,6 +154,7 @@ def cases(libraries):
             return (lambda x: _without_gradients(lib, program, x)), (x,)
 
         yield Case("recorded training step", name, _peers(libraries, whole, alone))
+        yield Case("recorded training step that reads", name, _peers(libraries, careful, careful_alone))
         yield Case("compiled model in an eager step", name, _peers(libraries, whole, alone, whole=False))
         yield Case("recorded inference", name, _peers(libraries, inference))
         yield Case("exported inference", name, _peers(libraries, inference, exported, whole=False))

@@ -18,9 +18,9 @@ using record::Recorder, record::Recording, record::Slot, record::Step;
 namespace {
 
 template <class F>
-std::unique_ptr<Recording> recorded(const std::vector<Tensor>& feeds, F&& function) {
+std::unique_ptr<Recording> recorded(const std::vector<Tensor>& feeds, F&& function, bool follows_values = false) {
   const NoGradGuard no_grad;
-  Recorder recorder(feeds);
+  Recorder recorder(feeds, follows_values);
   const std::vector<Tensor> results = function(feeds);
   const std::vector<const void*> nodes(results.size(), nullptr);
   return recorder.finish(results, nodes);
@@ -136,4 +136,51 @@ TEST_CASE("random numbers go on where the eager run's would", "[record]") {
   REQUIRE(same(step.replay(feeds)[0], first));
   REQUIRE(same(step.replay(feeds)[0], second));
   REQUIRE(default_generator().offset() == 2);
+}
+
+TEST_CASE("a value that the step went on by is compared, and a way that was not taken is undone", "[record]") {
+  const Tensor weight = ones({6});
+  auto program = [&](const std::vector<Tensor>& in) {
+    add_(narrow(weight, 0, 1, 3), in[1]);
+    mul_(in[0], Scalar(2.0));
+    const Tensor noise = rand({4});
+    const bool large = record::decide("bool", gt(sum(in[0]), 100.0));
+    const int64_t count = sum(gt(in[0], 0.0)).item<int64_t>();
+    mul_(weight, Scalar(0.5));
+    return std::vector<Tensor>{add(mul(noise, Scalar(static_cast<double>(count))), large ? 1.0 : 2.0)};
+  };
+  const auto given = [](double x) { return std::vector<Tensor>{full({4}, x), full({3}, 1.0)}; };
+  auto first = recorded(given(1), program, true), second = recorded(given(2), program, true);
+  REQUIRE(second->reason.empty());
+  REQUIRE(second->compare(*first).empty());
+  REQUIRE(second->path.size() == 2);
+  Step step(std::move(second));
+  Generator& generator = default_generator();
+  for (double x : {1.0, 40.0, 3.0, -1.0, 20.0}) {
+    const std::vector<Tensor> feeds = given(x);
+    const Tensor before = weight.clone();
+    const uint64_t offset = generator.offset();
+    const uint32_t version = weight.version();
+    step.scribble(0x5B);
+    if (x == 1.0 || x == 3.0) {
+      const Tensor result = step.replay(feeds)[0];
+      const Tensor after = weight.clone();
+      weight.copy_(before);
+      generator.set_offset(offset);
+      REQUIRE(same(result, program(given(x))[0]));
+      REQUIRE(same(weight, after));
+    } else {
+      size_t guard = 9;
+      try {
+        (void)step.replay(feeds);
+      } catch (const Step::Diverged& diverged) {
+        guard = diverged.guard;
+      }
+      REQUIRE(guard == (x < 0 ? 1 : 0));
+      REQUIRE(same(weight, before));
+      REQUIRE(same(feeds[0], full({4}, x)));
+      REQUIRE((generator.offset() == offset && weight.version() == version));
+    }
+  }
+  REQUIRE(recorded(given(1), program)->reason.starts_with("bool reads a value, and the program may go on by it"));
 }
