@@ -149,16 +149,15 @@ struct Access {
   static void gradient(const Tensor& leaf, const Tensor& grad, bool known, bool replaces = false) {
     Recording& r = recording();
     const StorageImpl* storage = grad.defined() ? grad.impl()->storage().get() : nullptr;
-    const bool ours = std::any_of(r.leaves.begin(), r.leaves.end(), [&](const Tensor& t) { return t.is_same(leaf); });
+    const bool listed = std::any_of(r.leaves.begin(), r.leaves.end(), [&](const Tensor& t) { return t.is_same(leaf); });
+    const bool ours = listed || now().cleared_.contains(leaf.impl());
     if (known) {
       if (grad.defined()) now().kept_.emplace_back(grad.impl()->storage());
-      if (!ours && !now().host_called_) r.gradients.push_back({leaf, storage != nullptr, storage});
+      if (!ours) r.gradients.push_back({leaf, storage != nullptr, storage});
       return;
     }
-    if (!ours) {
-      r.leaves.push_back(leaf);
-      if (!now().host_called_ && !replaces) r.gradients.push_back({leaf, false, nullptr});
-    }
+    if (!listed) r.leaves.push_back(leaf);
+    if (!ours && !replaces) r.gradients.push_back({leaf, false, nullptr});
     Call call;
     call.kind = Call::Kind::Gradient;
     call.leaf = leaf;
@@ -172,7 +171,10 @@ struct Access {
     add(std::move(call));
   }
   static void host(Call call) {
-    now().host_called_ = true;
+    // What it clears is not as it was before the step.
+    if (call.repeatable && call.parts)
+      for (const HostPart& part : call.parts().parts)
+        if (part.clears) now().cleared_.insert(part.leaf.impl());
     add(std::move(call));
   }
   static bool is_of_step(const Storage& storage) {

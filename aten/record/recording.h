@@ -265,7 +265,8 @@ class TG_API Recorder {
   std::unordered_set<const void*> nodes_run_;
   std::unordered_map<const Generator*, uint64_t> reached_;  // the largest offset of each
   std::optional<Draw> pending_;
-  bool running_ = false, host_called_ = false, nested_drew_ = false;
+  bool running_ = false, nested_drew_ = false;
+  std::unordered_set<const TensorImpl*> cleared_;    // leaves whose gradients code above the kernels has dropped
   std::unique_ptr<class GuardPlaces> guard_places_;  // none: values that are read are refused
 };
 

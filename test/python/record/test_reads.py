@@ -154,12 +154,16 @@ class Norm(nn.Module):
         return self.out(self.dropout(self.norm(x)))
 
 
-def trained(recorded: bool, step_of, calls: int = 60):
+def trained(recorded: bool, function, calls: int = 60):
     """Losses, weights, gradients and statistics after each step, and the step."""
     tg.manual_seed(4)
     model = Norm()
     optimizer = tg.optim.Adam(model.parameters(), lr=0.05)
-    step = step_of(model, optimizer)
+    scaler = tg.amp.GradScaler("cpu", init_scale=8.0, growth_interval=5)
+
+    def step(x):
+        return function(model, optimizer, scaler, x)
+
     if recorded:
         step = tg.record(step)
     found = []
@@ -174,102 +178,82 @@ def trained(recorded: bool, step_of, calls: int = 60):
     return [*found, tg.rand(2)], step
 
 
-def assert_same_training(step_of, replays: int):
-    (mine, step), (theirs, _) = trained(True, step_of), trained(False, step_of)
-    for a, b in zip(mine, theirs, strict=True):
-        if isinstance(a, tg.Tensor):
-            assert same(a, b) or same(a.isnan(), b.isnan()) and same(a.nan_to_num(), b.nan_to_num())
-        else:
-            assert type(a) is type(b) and (a == b or a != a)
-    assert step._replays.count >= replays, step.summary()
-
-
-def test_a_step_that_is_left_out():
+def left_out(model, optimizer, scaler, x):
     """Statistics of batch norm, gradients and random numbers of a way that was not taken are put back."""
-    def step_of(model, optimizer):
-        def step(x):
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            if not loss.isfinite():
-                return loss.detach() * 0
-            loss.backward()
-            norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
-            if norm > 0.4:
-                return loss.detach() * 2
-            optimizer.step()
-            return loss.detach() + 1
-
-        return step
-
-    assert_same_training(step_of, 40)
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    if not loss.isfinite():
+        return loss.detach() * 0
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+    if norm > 0.4:
+        return loss.detach() * 2
+    optimizer.step()
+    return loss.detach() + 1
 
 
-def test_gradients_that_are_added_to():
-    def step_of(model, optimizer):
-        def step(x):
-            loss = model(x).square().mean().clamp(max=100)
-            loss.backward()
-            if not sum(p.grad.abs().sum() for p in model.parameters()).isfinite():
-                optimizer.zero_grad(set_to_none=False)
-                return loss.detach() * 3
-            return loss.detach() + 1
-
-        return step
-
-    assert_same_training(step_of, 40)
+def added_to(model, optimizer, scaler, x):
+    """Gradients are added to, and so are they where the way is undone."""
+    loss = model(x).square().mean().clamp(max=100)
+    loss.backward()
+    if not sum(p.grad.abs().sum() for p in model.parameters()).isfinite():
+        optimizer.zero_grad(set_to_none=False)
+        return loss.detach() * 3
+    return loss.detach() + 1
 
 
-def test_grad_scaler():
-    def step_of(model, optimizer):
-        scaler = tg.amp.GradScaler("cpu", init_scale=8.0, growth_interval=5)
-
-        def step(x):
-            optimizer.zero_grad()
-            loss = model(x).square().mean()
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            return loss.detach() + 1
-
-        return step
-
-    assert_same_training(step_of, 40)
+def scaled(model, optimizer, scaler, x):
+    optimizer.zero_grad()
+    scaler.scale(model(x).square().mean()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    return x.sum()
 
 
-def test_a_value_that_is_there_before_the_optimizer_s_step():
-    """It is compared before the step, which cannot be undone."""
-    def step_of(model, optimizer):
-        def step(x):
-            optimizer.zero_grad()
-            loss = model(x.nan_to_num(posinf=0.0)).square().mean()
-            loss.backward()
-            many = (x > 0.5).sum()
-            optimizer.step()
-            return loss.detach() * many.item()
+def raised(model, optimizer, scaler, x):
+    """An exception where the loss is infinite, after the statistics have changed."""
+    try:
+        loss = model(x).square().mean()
+        if not math.isfinite(loss.item()):
+            raise ValueError("infinite")
+    except ValueError:
+        optimizer.zero_grad()
+        return x * 0
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach() * 2
 
-        return step
 
-    assert_same_training(step_of, 25)
+def there_before(model, optimizer, scaler, x):
+    """A value that is there before the optimizer's step, which cannot be undone, is compared before it."""
+    many = (x > 0.5).sum()
+    model(x.nan_to_num(posinf=0.0)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return x * many.item()
 
 
-def test_a_value_made_of_others_after_the_optimizer_s_step():
-    """What makes it is done before the step."""
-    def step_of(model, optimizer):
-        def step(x):
-            optimizer.zero_grad()
-            out = model(x.nan_to_num(posinf=0.0))
-            loss = out.square().mean()
-            loss.backward()
-            optimizer.step()
-            right = (out.argmax(1) == 1).float()
-            right.mul_(2)
-            if right.mean() > 1 or loss.detach() * 2 > 1.0:
-                return loss.detach() * 3
-            return loss.detach() + int(right.sum())
+def made_behind(model, optimizer, scaler, x):
+    """What makes a value of others after the optimizer's step is done before it."""
+    out = model(x.nan_to_num(posinf=0.0))
+    loss = out.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    right = (out.argmax(1) == 1).float()
+    right.mul_(2)
+    if right.mean() > 1 or loss.detach() * 2 > 1.0:
+        return loss.detach() * 3
+    return loss.detach() + int(right.sum())
 
-        return step
 
-    assert_same_training(step_of, 40)
+@pytest.mark.parametrize("function", [left_out, added_to, scaled, raised, there_before, made_behind])
+def test_training(function):
+    (mine, step), (theirs, _) = trained(True, function), trained(False, function)
+    for a, b in zip(mine, theirs, strict=True):
+        assert (a is None) == (b is None) and (a is None or same(a, b) or same(a.isnan(), b.isnan()) and same(a.nan_to_num(), b.nan_to_num()))
+    assert step._replays.count >= 25, step.summary()
 
 
 @pytest.mark.parametrize("value", ["weight", "drawn", "index", "overwritten"])

@@ -449,3 +449,26 @@ def test_a_result_s_graph_is_used_up():
     assert replays(step) > 0 and loss.requires_grad and loss.grad_fn is not None
     with pytest.raises(RuntimeError, match="second time"):
         loss.backward()
+
+
+@pytest.mark.parametrize("call", ["step", "zero_grad"])
+def test_gradients_that_the_optimizer_of_the_step_does_not_clear(call):
+    """Whether they are there is compared, whatever an optimizer did before."""
+    def made():
+        weight, other = tg.full((3,), 0.7, requires_grad=True), tg.ones(3, requires_grad=True)
+        return weight, tg.optim.SGD([other], lr=0.1)
+
+    def f(weight, optimizer, x):
+        getattr(optimizer, call)()
+        (weight * x).sum().backward()
+        return x * 1
+
+    (mine, optimizer), (theirs, twin) = made(), made()
+    step = tg.record(lambda x: f(mine, optimizer, x))
+    for k in range(14):
+        if k in (0, 8):
+            mine.grad = theirs.grad = None
+        step(tg.ones(3) * k)
+        f(theirs, twin, tg.ones(3) * k)
+        assert mine.grad.equal(theirs.grad)
+    assert replays(step) > 0
