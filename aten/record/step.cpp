@@ -268,9 +268,7 @@ void Step::run(Call& call) {
     case Call::Kind::Nested:
       return run_nested(call);
     case Call::Kind::Guard:
-      if (std::string found = call.condition.find(call.inputs[0]); found != call.condition.found)
-        throw Diverged{call.guard, std::move(found)};
-      return;
+      return;  // run_up_to_guards looks at it
     case Call::Kind::Gradient: {
       if (!call.grad.defined()) return call.leaf.set_grad({});
       const Tensor made = over_real(call.grad, r.slots[static_cast<size_t>(call.uses[0].slot)]);
@@ -344,7 +342,7 @@ void Step::tell_of_writes(TensorSpan feeds) {
   }
 }
 
-void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) {
+std::optional<Step::Diverged> Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) {
   Recording& r = *recording_;
   const NoGradGuard no_grad;
   for (Slot& slot : r.slots) {
@@ -361,17 +359,19 @@ void Step::run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t en
     const Generator& generator = *r.generators[i].generator;
     bases_[i][part_] = {generator.initial_seed(), generator.offset()};
   }
-  if (begin < committed_) run_up_to_guards(feeds, begin, std::min(end, committed_));
+  if (begin < committed_)
+    if (std::optional<Diverged> diverged = run_up_to_guards(feeds, begin, std::min(end, committed_))) return diverged;
   tell_of_writes(feeds);
   run_calls(std::max(begin, std::min(end, committed_)), end);
   for (size_t i = 0; i < bases_.size(); ++i)
     if (const DrawnFrom& g = r.generators[i]; g.set_back)
       g.generator->set_offset(bases_[i][part_].offset + g.end[part_]);
+  return {};
 }
 
 // Where a guard finds something else, all is put back: memory, gradients, and where generators stand. An error leaves
 // what an eager run would leave.
-void Step::run_up_to_guards(TensorSpan feeds, size_t begin, size_t end) {
+std::optional<Step::Diverged> Step::run_up_to_guards(TensorSpan feeds, size_t begin, size_t end) {
   Recording& r = *recording_;
   struct Gradient {
     Tensor leaf, grad, values;  // what it had; a copy where it is added to
@@ -387,17 +387,7 @@ void Step::run_up_to_guards(TensorSpan feeds, size_t begin, size_t end) {
     }
   };
   for_saved([](const char* now, char* kept, size_t n) { std::memcpy(kept, now, n); });
-  try {
-    for (size_t i = begin; i < end; ++i) {
-      Call& call = r.calls[i];
-      if (call.dead) continue;
-      if (call.kind == Call::Kind::Gradient) {
-        Gradient& g = gradients.emplace_back(Gradient{call.leaf, call.leaf.grad(), {}});
-        if (g.grad.defined() && call.grad.defined() && !call.replaces) g.values = raw::clone(g.grad);
-      }
-      run(call);
-    }
-  } catch (const Diverged&) {
+  const auto undo = [&] {
     const Uninterrupted uninterrupted;
     for (size_t k = 0; k < bases_.size(); ++k) r.generators[k].generator->set_offset(bases_[k][part_].offset);
     for (; !gradients.empty(); gradients.pop_back()) {
@@ -406,12 +396,29 @@ void Step::run_up_to_guards(TensorSpan feeds, size_t begin, size_t end) {
       g.leaf.set_grad(g.grad);
     }
     for_saved([](char* now, const char* kept, size_t n) { std::memcpy(now, kept, n); });
-    throw;
+  };
+  try {
+    for (size_t i = begin; i < end; ++i) {
+      Call& call = r.calls[i];
+      if (call.dead) continue;
+      if (call.kind == Call::Kind::Guard) {
+        std::string found = call.condition.find(call.inputs[0]);
+        if (found == call.condition.found) continue;
+        undo();
+        return Diverged{call.guard, std::move(found)};
+      }
+      if (call.kind == Call::Kind::Gradient) {
+        Gradient& g = gradients.emplace_back(Gradient{call.leaf, call.leaf.grad(), {}});
+        if (g.grad.defined() && call.grad.defined() && !call.replaces) g.values = raw::clone(g.grad);
+      }
+      run(call);
+    }
   } catch (...) {
     tell_of_writes(feeds);
     keep_gradients();
     throw;
   }
+  return {};
 }
 
 // Between the first weight that is updated early and the end of the optimizer's step there is no way back: Ctrl-C takes
@@ -504,10 +511,14 @@ Step::Seen Step::seen(int i) const noexcept {
   return {slot.written_second ? 0 : version, storage.data(), storage.nbytes()};
 }
 
-std::vector<Tensor> Step::replay(TensorSpan feeds) {
+std::vector<Tensor> Step::replay(TensorSpan feeds, std::optional<Diverged>* diverged) {
   Recording& r = *recording_;
+  TG_ASSERT(diverged != nullptr || r.path.empty());
   Ending ending{*this};
-  run_part(feeds, 0, 0, r.first_calls);
+  if (std::optional<Diverged> other = run_part(feeds, 0, 0, r.first_calls)) {
+    *diverged = std::move(other);
+    return {};
+  }
   std::vector<Tensor> made = results(feeds, 0, 0, r.two_parts ? r.first_outputs : r.outputs.size());
   if (r.two_parts) {
     held_.assign(feeds.begin(), feeds.end());

@@ -26,9 +26,9 @@ class TG_API Step {
     size_t guard;       // which one
     std::string found;  // as in its condition
   };
-  // Runs the calls, of a step in two parts those of the first. Throws Diverged. Raises what a call raises; what came
-  // before it has happened then, as in an eager run.
-  std::vector<Tensor> replay(TensorSpan feeds);
+  // Runs the calls, of a step in two parts those of the first. Sets `diverged`, which a recording with guards needs,
+  // where it gives nothing. Raises what a call raises; what came before it has happened then, as in an eager run.
+  std::vector<Tensor> replay(TensorSpan feeds, std::optional<Diverged>* diverged = nullptr);
   // The second part. Raises Runtime where a tensor that it reads was written to since the first one. `again`: it may be
   // called once more.
   std::vector<Tensor> replay_second(TensorSpan gradients, bool again);
@@ -53,8 +53,8 @@ class TG_API Step {
   void run_nested(Call& call);
   void tell_of_writes(TensorSpan feeds);
   void keep_what_guards_undo();
-  void run_up_to_guards(TensorSpan feeds, size_t begin, size_t end);
-  void run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
+  std::optional<Diverged> run_up_to_guards(TensorSpan feeds, size_t begin, size_t end);
+  std::optional<Diverged> run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
   void run_calls(size_t begin, size_t end);
   void keep_gradients() noexcept;
   std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const;

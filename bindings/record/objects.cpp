@@ -550,11 +550,11 @@ std::optional<PyRef> replay(Plan& plan, const std::vector<PyObject*>& objects, c
   std::vector<Tensor> results;
   {
     const ComputeRelease released;
-    try {
-      results = plan.step.replay(feeds);
-    } catch (Step::Diverged& diverged) {
-      way.assign(recording.path.begin(), recording.path.begin() + static_cast<ptrdiff_t>(diverged.guard) + 1);
-      way.back().found = std::move(diverged.found);
+    std::optional<Step::Diverged> diverged;
+    results = plan.step.replay(feeds, &diverged);
+    if (diverged) {
+      way.assign(recording.path.begin(), recording.path.begin() + static_cast<ptrdiff_t>(diverged->guard) + 1);
+      way.back().found = std::move(diverged->found);
       return std::nullopt;
     }
   }
