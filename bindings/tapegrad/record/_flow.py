@@ -9,8 +9,9 @@ import builtins
 import dis
 import math
 import sys
+from bisect import bisect_right
 from collections import defaultdict
-from types import CodeType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import NamedTuple
 
 _SEES_LOCALS = frozenset("locals vars eval exec dir globals _getframe currentframe breakpoint set_trace".split())
@@ -89,14 +90,13 @@ class _Code:
     """Of each instruction which entries it takes; of each entry who takes it; and which entries are lost sight of."""
 
     def __init__(self, code: CodeType) -> None:
-        self.list = [i for i in _split(dis.get_instructions(code)) if i.opname not in ("CACHE", "EXTENDED_ARG")]
-        self.at: dict[int, int] = {}
-        for k, i in enumerate(self.list):
-            self.at[i.offset] = k
+        self.list = list(_split(dis.get_instructions(code)))
+        self.offsets = [i.offset for i in self.list]
         self.taken: list[list[_Entry]] = []
         self.uses: dict[int, list[tuple[int, int]]] = defaultdict(list)  # which instruction takes it, and where it lay, from below
         self.lost: set[int] = set()
         self.loads: dict[str, list[int]] = defaultdict(list)
+        self.changed = {i.argval for i in self.list if i.opname.startswith(("STORE_", "DELETE_", "LOAD_FAST_AND_CLEAR", "IMPORT_")) and isinstance(i.argval, str)}
         targets = {i.argval for i in self.list if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs}
         handlers = {e.target for e in dis._parse_exception_table(code)} if hasattr(dis, "_parse_exception_table") else set()
         stack: list[_Entry] = []
@@ -143,19 +143,27 @@ class _Code:
             self.loads[i.argval].append(k)
         return stack
 
-    def callee(self, k: int):
-        """Of a call: what loads the function, as a chain of names ("math", "isfinite"), or None."""
+    def now(self, frame: FrameType) -> int:
+        """Which instruction runs. Behind it may be its caches: a caller stands at the last of them."""
+        return max(bisect_right(self.offsets, frame.f_lasti) - 1, 0)
+
+    def function(self, k: int) -> int | None:
+        """Of a call: which instruction loads the function."""
         for at, part in self.taken[k][:1 if self.list[k].opname == "CALL_FUNCTION" else 2]:
             if at < 0 or self.list[at].opname == "PUSH_NULL":
                 continue
             if _effect(self.list[at])[1] == 2 and part == (1 if self.list[at].opname != "LOAD_GLOBAL" or sys.version_info >= (3, 13) else 0):
                 continue  # what the method is of, or nothing
-            names: list[str] = []
-            while at >= 0 and self.list[at].opname in ("LOAD_METHOD", "LOAD_ATTR"):
-                names.append(self.list[at].argval)
-                at = self.taken[at][0].made
-            return (self.list[at].argval, *reversed(names)) if at >= 0 and self.list[at].opname == "LOAD_GLOBAL" else None
+            return at
         return None
+
+    def callee(self, k: int):
+        """Of a call: the function as a chain of names ("math", "isfinite"), or None."""
+        at, names = self.function(k), []
+        while at is not None and at >= 0 and self.list[at].opname in ("LOAD_METHOD", "LOAD_ATTR"):
+            names.append(self.list[at].argval)
+            at = self.taken[at][0].made
+        return (self.list[at].argval, *reversed(names)) if at is not None and at >= 0 and self.list[at].opname == "LOAD_GLOBAL" else None
 
 
 def _split(instructions):
@@ -178,20 +186,76 @@ class Uses(NamedTuple):
 _codes: dict[CodeType, _Code | None] = {}
 
 
-def uses(code: CodeType, last: int, what: str, variables: dict) -> Uses | None:
-    """What a function does with the number, or the list, that its instruction at `last`, a call of `what` ("item", "tolist", "float"), gives:
-    all that it does, or None. With "" for `what`: of any call, which gives no number itself. `variables` are the function's globals, which
-    must stay as they are."""
+def uses(frame: FrameType, what: str) -> Uses | None:
+    """What a function that runs does with the number, or the list, that the call that it makes now, one of `what` ("item", "tolist", "float"),
+    gives: all that it does, or None. With "" for `what`: of any call, which gives no number itself. Globals and attributes count as what they
+    are now."""
+    code = frame.f_code
     if code not in _codes:
         hidden = code.co_flags & 0x2A0 or _SEES_LOCALS.intersection(code.co_names)  # generators and coroutines
         _codes[code] = None if hidden else _Code(code)
         if len(_codes) > 1000:
             del _codes[next(iter(_codes))]
     parsed = _codes[code]
-    return _uses(parsed, parsed.at[last], what, variables) if parsed is not None and last in parsed.at else None
+    return _uses(parsed, parsed.now(frame), what, frame) if parsed is not None else None
 
 
-def _uses(code: _Code, start: int, what: str, variables: dict) -> Uses | None:
+def _number(code: _Code, entry: _Entry, frame: FrameType):
+    """A number that is the same all the time while the function runs, as far as it changes nothing that is watched; or None: a constant, an argument,
+    a global, an attribute of one of these."""
+    value = _constant(code, entry.made, frame) if entry.made >= 0 else None
+    return float(value) if type(value) in (int, float) and abs(value) < _LARGEST else None
+
+
+def _constant(code: _Code, at: int, frame: FrameType):
+    i = code.list[at]
+    if i.opname == "LOAD_CONST":
+        return i.argval
+    if i.opname == "LOAD_FAST" and i.argval not in code.changed:
+        return frame.f_locals.get(i.argval)
+    if i.opname == "LOAD_GLOBAL" and i.argval not in code.changed:
+        return frame.f_globals.get(i.argval)
+    if i.opname == "LOAD_ATTR" and not _has_null(i) and code.taken[at][0].made >= 0 and i.argval not in code.changed:
+        owner = _constant(code, code.taken[at][0].made, frame)
+        # Of an instance with a dictionary, and by no code of the program.
+        if type(owner).__getattribute__ is object.__getattribute__ and not isinstance(owner, (type, ModuleType)) and _of_class(owner, i.argval) is None:
+            return _variables(owner).get(i.argval)
+    return None
+
+
+def _of_class(owner, name: str):
+    return next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
+
+
+def _variables(owner) -> dict:
+    try:
+        return object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def calls_directly(frame: FrameType, callee: CodeType) -> bool:
+    """Whether what the frame calls now is a plain function of this code, with no other code between them."""
+    code = _codes.get(frame.f_code)  # `uses` was asked before
+    if code is None or code.list[code.now(frame)].opname not in ("CALL", "CALL_METHOD", "CALL_FUNCTION"):
+        return False
+    at = code.function(code.now(frame))
+    if at is None:
+        return False
+    i, function = code.list[at], None
+    if i.opname == "LOAD_DEREF" and i.argval in frame.f_code.co_freevars and i.argval not in code.changed:
+        function = frame.f_locals.get(i.argval)
+    elif i.opname in ("LOAD_METHOD", "LOAD_ATTR") and code.taken[at][0].made >= 0:
+        owner = _constant(code, code.taken[at][0].made, frame)
+        if type(owner).__getattribute__ is object.__getattribute__ and i.argval not in _variables(owner):
+            function = _of_class(owner, i.argval)
+    else:
+        function = _constant(code, at, frame)
+    return type(function) is FunctionType and function.__code__ is callee
+
+
+def _uses(code: _Code, start: int, what: str, frame: FrameType) -> Uses | None:
+    variables = frame.f_globals
     call, taken = code.list[start], code.taken[start]
     if not taken or (call.opname not in ("CALL", "CALL_METHOD", "CALL_FUNCTION") if what else not call.opname.startswith("CALL")):
         return None
@@ -230,11 +294,10 @@ def _uses(code: _Code, start: int, what: str, variables: dict) -> Uses | None:
             elif not number:
                 return None
             elif name == "COMPARE_OP":
-                other = code.taken[k][1 - place].made
-                constant = code.list[other].argval if other >= 0 and code.list[other].opname == "LOAD_CONST" else None
-                if type(constant) not in (int, float) or not abs(constant) < _LARGEST or i.argval not in _MIRRORED:
+                other = _number(code, code.taken[k][1 - place], frame)
+                if other is None or i.argval not in _MIRRORED:
                     return None
-                tests.add((i.argval if place == 0 else _MIRRORED[i.argval], float(constant)))
+                tests.add((i.argval if place == 0 else _MIRRORED[i.argval], other))
             elif name == "TO_BOOL" or name == "UNARY_NOT" or name.startswith("POP_JUMP") and "NONE" not in name:
                 tests.add(("true", 0.0))
             elif name.startswith("CALL") and i.arg == 1 and place == last and (function := code.callee(k)) is not None:

@@ -8,7 +8,7 @@ import sys
 import types
 
 from .. import _C
-from ._flow import uses
+from ._flow import calls_directly, uses
 from ._watch import _of_package
 
 _TESTS = ("bits", "true", "<", "<=", "==", "!=", ">", ">=", "finite", "infinite", "nan")  # as record::Condition::Kind
@@ -30,7 +30,7 @@ class Reads:
 
     def __call__(self, tensor, what: str):
         frame = sys._getframe(1)
-        flow = uses(frame.f_code, frame.f_lasti, what, frame.f_globals)
+        flow = uses(frame, what)
         if flow is None or flow.returned and not self._gives_results(frame):
             return NotImplemented
         for test, other in flow.tests:
@@ -46,8 +46,8 @@ class Reads:
     def _gives_results(self, frame) -> bool:
         """Whether what the frame's function returns is what the step returns."""
         while (caller := frame.f_back) is not None and caller.f_code is not self._caller:
-            flow = uses(caller.f_code, caller.f_lasti, "", caller.f_globals)
-            if flow is None or not flow.returned or not _of_package(caller.f_code.co_filename):
+            flow = uses(caller, "")
+            if flow is None or not flow.returned or not (_of_package(caller.f_code.co_filename) or calls_directly(caller, frame.f_code)):
                 return False
             frame = caller
         return caller is not None

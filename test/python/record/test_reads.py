@@ -3,10 +3,12 @@ value all is put back and the step begins again."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import signal
 import threading
+import warnings
 
 import pytest
 import tapegrad as tg
@@ -533,27 +535,38 @@ GOOD = {
     "int": "return int(7), x.item()", "loop": "l = 9.0\n while l > 3: l = x.item() - 0 if False else 1.0\n return x.item()", "float": "return float(x), 2",
     "none": "x.item()\n return 1", "unpacked": "a, b = x.item(), 1\n return a", "try": "try: l = x.item()\n except ValueError: l = 3\n return l",
     "tests": "return 1 if x.item() else 2", "not": "return not x.item()", "finite": "return math.isfinite(x.item()), isinf(x.item())",
+    "global": "l = x.item()\n if l > L: return 1\n return 2", "argument": "return limit < x.item()", "attribute of an argument": "return x.item() >= b.level.height",
     "branches": "l = x.item()\n if x.sum() > 0: return l\n return -1, l",
 }
 BAD = {
     "sum": "return x.item() + 1", "format": "return f'{x.item():.2f}'", "call": "return round(x.item(), 2)", "max": "return max(0.0, x.item())",
     "key": "return {x.item(): 1}", "attribute": "B.b = x.item()\n return 0", "closure": "l = x.item()\n return (lambda: l)()", "list": "a = []\n a.append(x.item())\n return a",
-    "identity": "l = x.item()\n return l is None, l", "variable": "l = x.item()\n if l > L: return 1\n return 2", "locals": "l = x.item()\n return dict(locals())['l']",
+    "identity": "l = x.item()\n return l is None, l", "variable": "l, k = x.item(), 1.25\n if l > k: return 1\n return 2", "locals": "l = x.item()\n return dict(locals())['l']",
     "handler": "l = x.item()\n try: raise ValueError\n except ValueError: return l * 2", "mapped": "return max(map(tg.Tensor.item, [x, x * 2]))",
     "string": "return str(x.item())", "other": "return 2 * x.item() < 3", "and": "return x.item() and 5", "comprehension": "return [v for v in x.reshape(1).tolist()]",
     "index": "return x.reshape(1).tolist()[0] * 2", "compared list": "return x.reshape(1).tolist() == [0.0]", "set": "return {x.item()}", "unpack": "a, = x.reshape(1).tolist()\n return a + 1",
     "named": "return (l := x.item()) * 2 + l", "deleted": "l = x.item()\n del l\n return x.item() % 2", "chained": "return 0 < x.item() < 1", "default": "return (lambda a=x.item(): a)()",
-    "assert": "l = x.item()\n assert l != L, l\n return l", "in": "return x.item() in (1.0, 2.0)", "star": "return (*x.reshape(1).tolist(), 1)", "slice": "return x.reshape(1).tolist()[:1]",
+    "assert": "l = x.item()\n assert l != L, l\n return l", "in": "return x.item() in (1.0, 2.0)", "stored": "limit = 2.0 * limit\n return limit < x.item()",
+    "property": "return x.item() > P().level", "class": "return x.item() > B.c", "boolean": "return x.item() > True", "star": "return (*x.reshape(1).tolist(), 1)", "slice": "return x.reshape(1).tolist()[:1]",
 }
 
 
 @pytest.mark.parametrize("name", [*GOOD, *BAD])
 def test_uses_of_a_number(name, caplog):
     """Whatever a function does with a number, results are eager's; where it is followed, all calls are served by few plans."""
-    source = f"def f(x):\n {GOOD.get(name) or BAD[name]}\n"
     class B:
-        b = 0
-    space = {"math": math, "isinf": math.isinf, "tg": tg, "L": 1.25, "B": B}
+        b, c = 0, 1.5
+
+        def __init__(self):
+            self.level = self
+
+    class P:
+        level = property(lambda self: 1.25)
+
+    b = B()
+    b.height = 3
+    source = f"def f(x, limit=1.25, b=b):\n {GOOD.get(name) or BAD[name]}\n"
+    space = {"math": math, "isinf": math.isinf, "tg": tg, "L": 1.25, "B": B, "b": b, "P": P}
     exec(compile(source, "<f>", "exec"), space)
     f = space["f"]
     step = tg.record(f)
@@ -565,6 +578,64 @@ def test_uses_of_a_number(name, caplog):
             step._replays.scribble()
     if name in GOOD:
         assert step._replays.count > 40 and len(step._replays.plans()) <= 5, step.summary()
+
+
+def expressions(inner):
+    def of(text):
+        return st.tuples(inner, inner).map(lambda pair: text.format(*pair))
+
+    return st.one_of(inner, *map(of, (
+        "({} < 1.0)", "(L >= {})", "({}, {})", "[{}]", "{{'k': {}, 'l': {}}}", "({} + 1)", "max({}, 1)", "({} if {} else 2)", "({} and {})", "(not {})", "math.isfinite({})",
+        "({})[0]", "'%s' % ({},)", "(lambda v: v)({})", "g({})", "(-{})", "({} == {})", "({} is None)", "(a := {})", "[v for v in ({}, 3)]", "dict(k={})", "(*({},), 1)",
+        "({},)[:1]", "(0.5 < {} < 2.0)", "h({})")))
+
+
+leaves = st.sampled_from(["x.item()", "x.item()", "float(x)", "a", "b", "1.25", "n.item()", "x.reshape(1).tolist()", "None", "limit", "g(x.item())", "h(x)"])
+expression = expressions(expressions(leaves))
+
+
+def statements(inner):
+    body = st.lists(inner, min_size=1, max_size=2)
+
+    def block(text):
+        def written(parts):
+            e, one, two = parts
+            indent = [" " + line for s in one for line in s], [" " + line for s in two for line in s]
+            return [line for t in text.format(e).split("\n") for line in (indent[int(t)] if t in ("0", "1") else [t])]
+
+        return st.tuples(expression, body, body).map(written)
+
+    return st.one_of(inner, *map(block, ("if {}:\n0\nelse:\n1", "try:\n0\nexcept (TypeError, ValueError):\n1", "for b in ({}, 2):\n0", "with tg.no_grad():\n0", "for _ in (1, 2):\n0\n if {} is None:\n  break")))
+
+
+simple = st.one_of(st.sampled_from(["a = {}", "b = {}", "return {}", "{}", "a, b = {}, 1", "del a", "y = x * 2", "raise ValueError({})"]).flatmap(
+    lambda t: expression.map(lambda e: [t.format(e)])))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(statements(statements(simple)), min_size=1, max_size=4), st.booleans())
+def test_functions(body, long):
+    """Whatever functions do with numbers that they read, they return or raise what they do eagerly."""
+    lines = [" " + line for s in body for line in s]
+    if long:  # arguments of instructions of more than a byte
+        lines = [" if x is None:"] + [f"  v{k} = {k}.5" for k in range(300)] + lines
+    source = "def h(v):\n return float(v)\ndef f(x, n, limit=1.5):\n a = b = 0\n" + "\n".join(lines) + "\n return a, b\n"
+    space = {"math": math, "tg": tg, "L": 1.0, "g": abs}
+    exec(compile(source, "<f>", "exec"), space)
+
+    def outcome(function, x, n):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return repr(function(x, n))
+        except (TypeError, ValueError, LookupError, UnboundLocalError, OverflowError) as error:
+            return type(error), str(error)
+
+    step = tg.record(space["f"])
+    for k in range(14):
+        x, n = tg.tensor((0.5, 1.0, 3.0, 0.0, math.nan, math.inf, -0.0)[k // 2]), tg.tensor(k % 3)
+        assert outcome(step, x, n) == outcome(space["f"], x, n), source
+        step._replays.scribble()
 
 
 def test_what_a_test_of_a_number_names_may_change():
@@ -584,17 +655,91 @@ def test_what_a_test_of_a_number_names_may_change():
         assert step(tg.tensor(math.inf)) == 1 and step(tg.tensor(-1.0)) == 2
 
 
-def test_a_function_inside_does_not_return_for_the_step():
-    def inner(x):
-        return x.item()
+class Limited:
+    def __init__(self):
+        self.limit = 2.0
+
+    def step(self, x):
+        if x.sum().item() > self.limit:
+            return x * 2
+        return x * 3
+
+
+def test_limits_that_change():
+    """A number that is compared with is watched like everything that the function reads."""
+    mine, theirs = Limited(), Limited()
+    step = tg.record(mine.step)
+    for k in range(60):
+        if k % 20 == 10:
+            mine.limit = theirs.limit = mine.limit + 1
+        x = tg.full((2,), 0.37 * (k % 7))
+        assert same(step(x), theirs.step(x))
+    assert step._replays.count > 35
+
+    LIMIT[0] = 1.0
 
     def f(x):
-        return inner(x) * 2
+        return x * 2 if x.sum().item() > LIMIT[0] else x * 3  # not an attribute
+
+    step = tg.record(f)
+    for k in range(30):
+        LIMIT[0] = 1.0 + k // 10
+        x = tg.full((2,), 0.37 * (k % 7))
+        assert same(step(x), f(x))
+
+
+LIMIT = [1.0]
+
+
+class Trainer:
+    def loss(self, x):
+        value = x.sum()
+        return {"loss": value.item(), "all": x.tolist()}
+
+    def step(self, x):
+        result = self.loss(x)
+        return result, number(x)
+
+
+def number(x):
+    return x[0].item()
+
+
+def test_functions_that_the_step_calls():
+    trainer = Trainer()
+    step = tg.record(trainer.step, fullgraph=True)
+    for k in range(40):
+        x = tg.tensor([k * 0.5, 1.0])
+        assert step(x) == trainer.step(x)
+    assert step._replays.count == 36
+
+    def inner(x):
+        return x.item()
 
     def outer(x):
         return inner(x)
 
-    for function in (f, outer):
+    def doubled(x):
+        return inner(x) * 2
+
+    def listed(x):
+        return list(map(inner, [x, x + 1]))
+
+    def largest(x):
+        return max(map(inner, [x, 3 - x]))
+
+    def lent(x, f=inner):
+        return f(x)
+
+    def wrapped(x):
+        return functools.lru_cache(inner)(x)
+
+    def exchanged(x):
+        nonlocal inner
+        return inner(x)
+
+    for function in (outer, doubled, listed, largest, lent, wrapped, exchanged):
         step = tg.record(function)
         for k in range(60):
-            assert step(tg.tensor(float(k))) == function(tg.tensor(float(k)))
+            assert step(tg.tensor(float(k % 9))) == function(tg.tensor(float(k % 9)))
+        assert function is not outer or step._replays.count > 50
