@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 import tapegrad as tg
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tapegrad import nn
 
@@ -621,7 +621,10 @@ def test_functions(body, long):
         lines = [" if x is None:"] + [f"  v{k} = {k}.5" for k in range(300)] + lines
     source = "def h(v):\n return float(v)\ndef f(x, n, limit=1.5):\n a = b = 0\n" + "\n".join(lines) + "\n return a, b\n"
     space = {"math": math, "tg": tg, "L": 1.0, "g": abs}
-    exec(compile(source, "<f>", "exec"), space)
+    try:
+        exec(compile(source, "<f>", "exec"), space)
+    except SyntaxError:  # an assignment in a comprehension
+        assume(False)
 
     def outcome(function, x, n):
         try:
