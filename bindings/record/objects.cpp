@@ -589,6 +589,7 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
   std::vector<PyObject*> objects;
   std::vector<Tensor> feeds;
   std::vector<record::Condition> way;
+  size_t diverged = 0;
   for (auto at = replays.plans.begin(); at != replays.plans.end();) {
     const std::shared_ptr<Plan> plan = *at++;
     if (!goes(*plan, way) || !fits(*plan, args, objects, feeds)) continue;
@@ -607,6 +608,7 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
     if (!plan->step.claim()) return miss(replays, "busy");
     std::optional<PyRef> made = replay(*plan, objects, feeds, way);
     if (!made) {
+      if (++diverged > kMostPlans) return miss(replays, "");  // another thread changes the values
       at = replays.plans.begin();
       continue;
     }

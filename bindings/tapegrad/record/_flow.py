@@ -149,7 +149,8 @@ class _Code:
 
     def function(self, k: int) -> int | None:
         """Of a call: which instruction loads the function."""
-        for at, part in self.taken[k][:1 if self.list[k].opname == "CALL_FUNCTION" else 2]:
+        alone = self.list[k].opname == "CALL_FUNCTION" or self.list[k].opname == "CALL_FUNCTION_EX" and sys.version_info < (3, 11)
+        for at, part in self.taken[k][:1 if alone else 2]:
             if at < 0 or self.list[at].opname == "PUSH_NULL":
                 continue
             if _effect(self.list[at])[1] == 2 and part == (1 if self.list[at].opname != "LOAD_GLOBAL" or sys.version_info >= (3, 13) else 0):
@@ -237,7 +238,7 @@ def _variables(owner) -> dict:
 def calls_directly(frame: FrameType, callee: CodeType) -> bool:
     """Whether what the frame calls now is a plain function of this code, with no other code between them."""
     code = _codes.get(frame.f_code)  # `uses` was asked before
-    if code is None or code.list[code.now(frame)].opname not in ("CALL", "CALL_METHOD", "CALL_FUNCTION"):
+    if code is None or code.list[code.now(frame)].opname not in ("CALL", "CALL_METHOD", "CALL_FUNCTION", "CALL_FUNCTION_EX"):
         return False
     at = code.function(code.now(frame))
     if at is None:
