@@ -71,9 +71,8 @@ def _effect(i: dis.Instruction) -> tuple[int, int] | None:
 
 
 def _has_null(i: dis.Instruction) -> bool:
-    """Whether a load puts two entries on the stack, as the beginning of a call. Since CPython 3.11 and 3.12."""
-    return "LOAD_METHOD" not in dis.opmap and i.opname == "LOAD_ATTR" and bool(i.arg & 1) or (
-        i.opname == "LOAD_GLOBAL" and "PUSH_NULL" in dis.opmap and bool(i.arg & 1))
+    """Whether a load puts two entries on the stack, as the beginning of a call. Globals since CPython 3.11, attributes since 3.12."""
+    return bool(i.arg & 1) and (i.opname == "LOAD_GLOBAL" and sys.version_info >= (3, 11) or i.opname == "LOAD_ATTR" and sys.version_info >= (3, 12))
 
 
 class _Entry(NamedTuple):
@@ -193,7 +192,8 @@ def uses(frame: FrameType, what: str) -> Uses | None:
     are now."""
     code = frame.f_code
     if code not in _codes:
-        hidden = code.co_flags & 0x2A0 or _SEES_LOCALS.intersection(code.co_names)  # generators and coroutines
+        # Generators and coroutines; instructions that are not known here.
+        hidden = code.co_flags & 0x2A0 or _SEES_LOCALS.intersection(code.co_names) or sys.version_info >= (3, 14)
         _codes[code] = None if hidden else _Code(code)
         if len(_codes) > 1000:
             del _codes[next(iter(_codes))]
