@@ -1,6 +1,8 @@
 // tapegrad._C._set_reader, _note_read, _read_copy and _peek: see reads.h.
 #include "tapegrad/bindings/record/reads.h"
 
+#include <utility>
+
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
@@ -10,7 +12,7 @@ namespace tapegrad::python {
 
 namespace {
 
-constinit thread_local PyObject* reader = nullptr;  // borrowed: the function that records has it
+constinit thread_local PyObject* reader = nullptr;  // owned; what a thread leaves behind at its end is lost
 
 // Numbers and lists are told apart by identity, which small integers do not have: this one does.
 PyObject* integer_of_its_own(PyObject* value) {
@@ -32,9 +34,8 @@ PyObject* integer_of_its_own(PyObject* value) {
 }
 
 PyObject* set_reader(PyObject*, PyObject* next) {
-  PyObject* before = reader != nullptr ? reader : Py_None;
-  reader = next == Py_None ? nullptr : next;
-  return Py_NewRef(before);
+  PyObject* before = std::exchange(reader, next == Py_None ? nullptr : Py_NewRef(next));
+  return before != nullptr ? before : Py_NewRef(Py_None);
 }
 
 // peek(tensor, what): the number, or the list, without a note of it; an object of its own.

@@ -750,3 +750,42 @@ def test_functions_that_the_step_calls():
         for k in range(60):
             assert step(tg.tensor(float(k % 9))) == function(tg.tensor(float(k % 9)))
         assert function not in (outer, decorated) or step._replays.count > 50
+
+
+class Routed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.a, self.b = nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        h = self.norm(x)
+        h = self.a(h) if h[0].sum() > 0 else self.b(h) * 2
+        while h.abs().sum() > 20:
+            h = h * 0.5
+        return h[: int((x[:, 0] > -1).sum())]
+
+
+@pytest.mark.parametrize("memory", [None, 0.7])
+def test_compiled_models_that_read(memory):
+    """The forward pass alone is recorded; its backward pass is the second part of each way."""
+    def train(compiled):
+        tg.manual_seed(6)
+        model = Routed()
+        if compiled:
+            tg.compile(model, options={"memory": memory} if memory else None)
+        optimizer = tg.optim.SGD(model.parameters(), lr=0.02)
+        found = []
+        for _ in range(90):
+            optimizer.zero_grad()
+            loss = model(tg.randn(4, 3)).square().sum()
+            loss.backward()
+            optimizer.step()
+            found += [loss.detach(), *(p.grad if p.grad is None else p.grad.clone() for p in model.parameters())]
+            if compiled:
+                model.forward._replays.scribble()
+        return [*found, *(t.clone() for t in model.state_dict().values()), tg.rand(1)], model
+
+    (mine, model), (theirs, _) = train(True), train(False)
+    for a, b in zip(mine, theirs, strict=True):
+        assert (a is None) == (b is None) and (a is None or same(a, b))
+    assert model.forward._replays.count > 20, model.forward.summary()
