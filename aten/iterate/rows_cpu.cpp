@@ -206,7 +206,7 @@ void run_tiles(const Plan& plan, int64_t begin, int64_t end) {
 }
 
 // Row by row, with one number for each.
-void run_numbers(const Plan& plan, int64_t begin, int64_t end) {
+[[gnu::noinline]] void run_numbers(const Plan& plan, int64_t begin, int64_t end) {
   const Iterator& it = plan.it;
   const int last = it.ndim - 1, other = 3 - plan.number;
   Cursor cursor(it, begin);
@@ -242,12 +242,16 @@ void choose_number(Plan& plan, const NumberLoops& numbers) {
     }
 }
 
-void run_range(const Plan& plan, int64_t begin, int64_t end) {
-  if (plan.with_number) return run_numbers(plan, begin, end);
-  if (!plan.whole) return run_tiles(plan, begin, end);
+TG_INLINE void run_whole(const Plan& plan, int64_t begin, int64_t end) {
   const char* in[pointwise::kMaxInputs];
   for (int k = 1; k <= plan.it.num_inputs; ++k) in[k - 1] = plan.it.data[k] + begin * plan.item[k];
   run_contiguous(plan, plan.it.data[0] + begin * plan.item[0], in, end - begin);
+}
+
+void run_range(const Plan& plan, int64_t begin, int64_t end) {
+  if (plan.with_number) return run_numbers(plan, begin, end);
+  if (!plan.whole) return run_tiles(plan, begin, end);
+  run_whole(plan, begin, end);
 }
 
 // The common small case, without a plan of its own: contiguous operands that the loop sees as they are.
@@ -258,7 +262,7 @@ bool run_flat(const Iterator& it, Loop loop, const void* functor) {
     plan.item[k] = static_cast<int64_t>(element_size(it.dtype[k]));
     if (it.strides[k][0] != plan.item[k] || (k > 0 && it.dtype[k] != it.compute)) return false;
   }
-  run_range(plan, 0, it.numel);
+  run_whole(plan, 0, it.numel);
   return true;
 }
 
