@@ -6,6 +6,7 @@ namespace tapegrad::onednn {
 
 bool available() { return false; }
 bool multiplies(DType) { return false; }
+bool has_int8_tiles() { return false; }
 bool is_faster(const Product&) { return false; }
 bool sgemm(const Product&, float, const float*, const float*, float, float*) { return false; }
 bool multiply(const Product&, DType, const void*, const void*, DType, bool, void*) { return false; }

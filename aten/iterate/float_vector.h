@@ -33,8 +33,8 @@ namespace detail {
 
 // The first half of the lanes from `a` and the second from `b`, each of which consists of kGroups groups of lanes: the
 // halves of each group added up.
-template <int kGroups, int... kLane>
-TG_INLINE Vector add_halves(const Vector& a, const Vector& b, std::integer_sequence<int, kLane...>) {
+template <int kGroups, class V, int... kLane>
+TG_INLINE V add_halves(const V& a, const V& b, std::integer_sequence<int, kLane...>) {
   constexpr int kGroup = kVector / kGroups, kHalf = kGroup / 2;
   constexpr auto at = [](int lane) {
     const int l = lane % (kVector / 2);
@@ -43,20 +43,22 @@ TG_INLINE Vector add_halves(const Vector& a, const Vector& b, std::integer_seque
   return __builtin_shufflevector(a, b, at(kLane)...) + __builtin_shufflevector(a, b, (at(kLane) + kHalf)...);
 }
 
-template <int kGroups>
-TG_INLINE void add_all_halves(Vector (&v)[kVector]) {
-  if constexpr (kGroups < kVector) {
-    for (int i = 0; i < kVector / (2 * kGroups); ++i)
-      v[i] = add_halves<kGroups>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, kVector>());
-    add_all_halves<2 * kGroups>(v);
+// kEnd / kFrom vectors of kFrom groups each become one of kEnd groups.
+template <int kFrom, int kEnd, class V>
+TG_INLINE void add_all_halves(V* v) {
+  if constexpr (kFrom < kEnd) {
+    for (int i = 0; i < kEnd / (2 * kFrom); ++i)
+      v[i] = add_halves<kFrom>(v[2 * i], v[2 * i + 1], std::make_integer_sequence<int, kVector>());
+    add_all_halves<2 * kFrom, kEnd>(v);
   }
 }
 
 }  // namespace detail
 
-// total() of each vector, a lane for each; `v` is overwritten.
-TG_INLINE Vector totals(Vector (&v)[kVector]) {
-  detail::add_all_halves<1>(v);
+// total() of each vector, a lane for each; `v` is overwritten. Of integers, too.
+template <class V>
+TG_INLINE V totals(V (&v)[kVector]) {
+  detail::add_all_halves<1, kVector>(v);
   return v[0];
 }
 

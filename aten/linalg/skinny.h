@@ -20,4 +20,10 @@ template <class T>
 void skinny_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a, MatrixRef<T> b, float beta, T* c,
                     int64_t ldc);
 
+// c (m x n) = a (m x k) * w^T * scales for a weight w (n x k) of int8 and a factor for each of its rows, all
+// contiguous; m is at most kMostSkinnyRows.
+inline constexpr int kMostSkinnyRows = 16;
+template <class T>
+void skinny_int8(int64_t m, int64_t n, int64_t k, const T* a, const int8_t* w, const T* scales, T* c);
+
 }  // namespace tapegrad::cpu::TG_ISA

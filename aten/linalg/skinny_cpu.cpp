@@ -8,6 +8,7 @@
 
 #include "tapegrad/aten/iterate/float_vector.h"
 #include "tapegrad/aten/iterate/half_blocks.h"
+#include "tapegrad/aten/iterate/int8_blocks.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -17,14 +18,14 @@ namespace {
 
 // Elements of a column that are loaded at once, and the vectors that they fill. Few, since sums need the registers.
 template <class T>
-constexpr int kStep = is_half_type<T> ? 2 * half_blocks::kBlock : kVector;
+constexpr int kStep = std::is_same_v<T, float> ? kVector : 2 * half_blocks::kBlock;
 template <class T>
 constexpr int kParts = kStep<T> / kVector;
 constexpr int64_t kPadding = kStep<Half>;  // rows of a end on such a border
 constexpr int64_t kCached = 16384;         // bytes of a at a time, which stay in the nearest cache
 constexpr int64_t kColumns = 64;           // whose sums wait for the next depth
 constexpr int64_t kRows = 8;               // at a time
-constexpr int64_t kMostRows = 16;
+constexpr int64_t kMostRows = kMostSkinnyRows;
 constexpr int kMostLines = 4;    // rows of a, where b has contiguous rows
 constexpr int64_t kWide = 2048;  // columns at a time there
 constexpr int64_t kLines = 840;  // rows of b at a time there: a multiple of what add_block takes together
@@ -46,20 +47,22 @@ TG_INLINE void load_step(const T* from, Vector (&to)[kParts<T>]) {
     alignas(64) float x[kStep<T>];
     half_blocks::load_deinterleaved(from, x);
     for (int i = 0; i < kParts<T>; ++i) to[i] = vector_at(x + i * kVector);
+  } else if constexpr (std::is_same_v<T, int8_t>) {
+    for (int i = 0; i < kParts<T>; ++i) to[i] = int8_blocks::load(from + i * kVector);
   } else {
     to[0] = vector_at(from);
   }
 }
 
-// The rows of a, each filled up with zeros: as floats in the order of load_step, or as they are.
-template <class T, class P>
+// The rows of a, each filled up with zeros: as floats in the order of W's load_step, or as they are.
+template <class W, class T, class P>
 void pack_rows(int64_t m, int64_t k, int64_t padded, MatrixRef<T> a, P* to) {
   for (int64_t i = 0; i < m; ++i, to += padded) {
     const T* row = a.data + i * a.row;
     for (int64_t p = 0; p < padded; p += kPadding)
       for (int l = 0; l < kPadding; ++l) {
         int64_t at = p + l;
-        if constexpr (is_half_type<T> && !is_half_type<P>) at = p + half_blocks::place_of(T(), l);
+        if constexpr (is_half_type<W> && !is_half_type<P>) at = p + half_blocks::place_of(W(), l);
         to[p + l] = at < k ? static_cast<P>(row[at * a.col]) : P(0.0f);
       }
   }
@@ -118,7 +121,11 @@ TG_INLINE void add_products(int64_t steps, int64_t rest, const float* a, int64_t
   };
   Vector w[kJ][kParts<T>];
   for (int64_t s = 0; s < steps; ++s) {
-    for (int j = 0; j < kJ; ++j) load_step(b.at(j) + s * kStep<T>, w[j]);
+    for (int j = 0; j < kJ; ++j) {
+      load_step(b.at(j) + s * kStep<T>, w[j]);
+      // Processors look ahead within a page.
+      if (std::is_same_v<T, int8_t> && b.step >= 4096) __builtin_prefetch(b.at(j + kJ) + s * kStep<T>, 0, 2);
+    }
     add(a + s * kStep<T>, w);
   }
   if (rest > 0) {
@@ -139,7 +146,7 @@ void add_columns(int64_t n, int64_t depth, const P* a, int64_t padded, Columns<T
 #if defined(__AVX512F__)
   constexpr int kJ = std::min(8, 30 / (kM + (is_half_type<P> ? 1 : kParts<T>)));
 #else
-  constexpr int kJ = is_half_type<T> ? (kM == 1 ? 4 : kM == 2 ? 2 : 1) : (kM <= 2 ? 4 : kM <= 4 ? 2 : 1);
+  constexpr int kJ = !std::is_same_v<T, float> ? (kM == 1 ? 4 : kM == 2 ? 2 : 1) : (kM <= 2 ? 4 : kM <= 4 ? 2 : 1);
 #endif
   const int64_t steps = depth / kStep<T>, rest = depth % kStep<T>;
   int64_t j = 0;
@@ -178,23 +185,34 @@ struct Finish {
   }
 };
 
+// The same of a weight of int8, whose columns have factors.
+template <class T>
+struct FinishScaled {
+  const T* scales;
+  T* c;
+  int64_t ldc;
+  TG_INLINE void operator()(int64_t i, int64_t j, float sum) const {
+    c[i * ldc + j] = T(sum * static_cast<float>(scales[j]));
+  }
+};
+
 // Columns for one thread: about 10 us.
 int64_t grain_of(int64_t m, int64_t k) {
-  return std::max<int64_t>(8, (int64_t{1} << 18) / (k * std::min<int64_t>(m, 4)));
+  return std::max<int64_t>(8, (int64_t{1} << 18) / std::max<int64_t>(1, k * std::min<int64_t>(m, 4)));
 }
 
 // Columns of b: dot products, of rows of a kept as P.
-template <class P, class T>
-void by_columns(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, const Finish<T>& finish) {
+template <class P, class T, class W, class F>
+void by_columns(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<W> b, const F& finish) {
   int64_t padded = (k + kPadding - 1) / kPadding * kPadding;
   if (padded * sizeof(P) % 4096 == 0) padded += kPadding;  // else rows share a few lines of the cache
   const int64_t whole = m <= 4 ? m : (m + 7) / 8 * 8;      // rows that the loops below read
   const Tensor holder = empty_tensor({whole * padded}, dtype_of_v<P>);
   P* rows = static_cast<P*>(holder.data_ptr());
-  pack_rows(m, k, padded, a, rows);
+  pack_rows<W>(m, k, padded, a, rows);
   std::fill(rows + m * padded, rows + whole * padded, P(0.0f));
   const int64_t depth = kCached / static_cast<int64_t>(sizeof(P)) / (m == 3 ? 4 : std::min(whole, kRows));
-  const bool far = static_cast<double>(n) * static_cast<double>(k) * sizeof(T) > 16 << 20;
+  const bool far = static_cast<double>(n) * static_cast<double>(k) * sizeof(W) > 16 << 20;
   // adds up in the same order, whatever it is
   parallel_for(0, n, grain_of(m, k), [&](int64_t first, int64_t last) {
     alignas(64) Vector sums[kMostRows / kRows][kColumns][kRows];
@@ -206,7 +224,7 @@ void by_columns(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b,
         check_interrupt();
         for (int64_t i = 0; i < m; i += kRows)
           add_rows(std::min(kRows, m - i), columns, std::min(depth, k - p), rows + i * padded + p, padded,
-                   Columns<T>{b.data + j * b.col + p, b.col, far}, sums[i / kRows]);
+                   Columns<W>{b.data + j * b.col + p, b.col, far}, sums[i / kRows]);
       }
       for (int64_t i = 0; i < m; ++i) {
         const auto* of_row = sums[i / kRows];
@@ -323,9 +341,15 @@ void skinny_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a
     by_lines(m, n, k, a, b, finish);
 }
 
-#define TG_SKINNY(T)                                                   \
-  template bool is_skinny<T>(int64_t, int64_t, int64_t, MatrixRef<T>); \
-  template void skinny_product<T>(int64_t, int64_t, int64_t, float, MatrixRef<T>, MatrixRef<T>, float, T*, int64_t);
+template <class T>
+void skinny_int8(int64_t m, int64_t n, int64_t k, const T* a, const int8_t* w, const T* scales, T* c) {
+  by_columns<float>(m, n, k, MatrixRef<T>{a, k, 1}, MatrixRef<int8_t>{w, 1, k}, FinishScaled<T>{scales, c, n});
+}
+
+#define TG_SKINNY(T)                                                                                                 \
+  template bool is_skinny<T>(int64_t, int64_t, int64_t, MatrixRef<T>);                                               \
+  template void skinny_product<T>(int64_t, int64_t, int64_t, float, MatrixRef<T>, MatrixRef<T>, float, T*, int64_t); \
+  template void skinny_int8<T>(int64_t, int64_t, int64_t, const T*, const int8_t*, const T*, T*);
 TG_SKINNY(float)
 TG_SKINNY(Half)
 TG_SKINNY(BFloat16)

@@ -30,6 +30,7 @@ dnnl::stream& stream() {
 
 dnnl::memory::data_type data_type(DType dtype) {
   using type = dnnl::memory::data_type;
+  if (dtype == DType::int8 || dtype == DType::int32) return dtype == DType::int8 ? type::s8 : type::s32;
   return dtype == DType::bfloat16 ? type::bf16 : dtype == DType::float16 ? type::f16 : type::f32;
 }
 

@@ -21,7 +21,7 @@ dnnl::engine& engine();
 // This thread's stream.
 dnnl::stream& stream();
 
-// float32, bfloat16 or float16.
+// float32, bfloat16, float16, int8 or int32.
 dnnl::memory::data_type data_type(DType dtype);
 
 // Memory that a call needs, from the caching allocator.

@@ -1,5 +1,9 @@
 #include "tapegrad/aten/onednn/product.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -59,16 +63,24 @@ std::shared_ptr<const Plan> plan_for(const PlanKey& key) {
   return cache->get(key, "matmul", make_plan);
 }
 
-struct HalfInstructions {
-  bool bfloat16 = false, float16 = false;
-  HalfInstructions() {
+struct Instructions {
+  bool bfloat16 = false, float16 = false, int8 = false, int8_tiles = false;
+  Instructions() {
 #if defined(__x86_64__)
     if (cpu_isa() != Isa::Avx512) return;
     bfloat16 = __builtin_cpu_supports("avx512bf16");  // processors with AMX have it, too
     float16 = __builtin_cpu_supports("avx512fp16");
+    int8 = __builtin_cpu_supports("avx512vnni");
+    unsigned a, b, c, d = 0;
+    int8_tiles = int8 && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 25 & 1);
 #endif
   }
 };
+
+const Instructions& instructions() {
+  static const Instructions has;
+  return has;
+}
 
 double work(const Product& p) { return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k); }
 
@@ -77,9 +89,13 @@ double work(const Product& p) { return static_cast<double>(p.m) * static_cast<do
 bool available() { return true; }
 
 bool multiplies(DType dtype) {
-  static const HalfInstructions has;
-  return dtype == DType::bfloat16 ? has.bfloat16 : dtype == DType::float16 && has.float16;
+  const Instructions& has = instructions();
+  return dtype == DType::bfloat16 ? has.bfloat16
+         : dtype == DType::int8   ? has.int8
+                                  : dtype == DType::float16 && has.float16;
 }
+
+bool has_int8_tiles() { return instructions().int8_tiles; }
 
 bool is_faster(const Product& p) {
   // Measured on one thread of a Zen 5 against OpenBLAS's kernels for AVX-512, 149 shapes of 16 to 512 rows and columns

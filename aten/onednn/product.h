@@ -13,10 +13,12 @@ namespace tapegrad::onednn {
 // Whether this build has oneDNN (TAPEGRAD_ONEDNN). Without it aten/without_onednn.cpp says no to every question.
 TG_API bool available();
 
-// Whether the processor multiplies this 16-bit type by instructions of its own, which oneDNN then uses: AVX-512's or
-// AMX's; those of bfloat16 take subnormal numbers as zero. Elsewhere a product of converted factors is faster. Never
-// where TAPEGRAD_ISA asks for less than AVX-512.
+// Whether the processor multiplies this type of 16 or 8 bits by instructions of its own, which oneDNN then uses:
+// AVX-512's or AMX's; those of bfloat16 take subnormal numbers as zero. Elsewhere a product of converted factors is
+// faster. Never where TAPEGRAD_ISA asks for less than AVX-512.
 bool multiplies(DType dtype);
+// Whether it multiplies matrices of int8 by single instructions (AMX).
+bool has_int8_tiles();
 
 // How the factors of c (m x n) = op(a) (m x k) * op(b) (k x n) lie; the strides are from row to row as stored.
 struct Product {
@@ -32,9 +34,9 @@ bool is_faster(const Product& p);
 // memory: OpenBLAS keeps its own.
 bool sgemm(const Product& p, float alpha, const float* a, const float* b, float beta, float* c);
 
-// Factors of a 16-bit type, sums in float, written as `out`, which is float32 or the factors' type. `add`: to what c
-// holds. False where oneDNN has no fast implementation for it, see multiplies(), or none any more, since it found no
-// memory once; c is as it was where `add` asks for that.
+// Factors of a 16-bit type, sums in float, written as `out`, which is float32 or the factors' type; or of int8, sums
+// and `out` in int32. `add`: to what c holds. False where oneDNN has no fast implementation for it, see multiplies(),
+// or none any more, since it found no memory once; c is as it was where `add` asks for that.
 bool multiply(const Product& p, DType factors, const void* a, const void* b, DType out, bool add, void* c);
 
 }  // namespace tapegrad::onednn

@@ -1,0 +1,41 @@
+"""Products with factors of 8 bits on CUDA against the CPU, and what is there on the CPU only.
+
+Runs where the environment asks for a device, as test_operators.py does; test_simulated.py starts it on the simulated one.
+"""
+
+import os
+
+import pytest
+import tapegrad as tg
+
+if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
+    pytest.skip("no device was asked for in the environment", allow_module_level=True)
+
+
+def numbers(*sizes):
+    return tg.randint(-128, 128, sizes).to(tg.int8)
+
+
+@pytest.mark.parametrize("m, k, n", [(1, 1, 1), (5, 33, 17), (20, 64, 40), (0, 4, 3), (3, 0, 4)])
+def test_products(m, k, n):
+    a, b, x, scales = numbers(m, k), numbers(n, k), tg.randn(m, k), tg.rand(n)
+    assert tg._int_mm(a.cuda(), b.cuda().t()).cpu().equal(tg._int_mm(a, b.t()))
+    unsigned = a.view(tg.uint8)
+    assert tg._int_mm(unsigned.cuda(), b.cuda().t()).cpu().equal(tg._int_mm(unsigned, b.t()))
+    for dtype, tolerance in ((tg.float32, 1e-5), (tg.bfloat16, 2e-2)):
+        got = tg._weight_int8pack_mm(x.to(dtype).cuda(), b.cuda(), scales.to(dtype).cuda())
+        assert got.device.type == "cuda" and got.dtype == dtype
+        tg.testing.assert_close(got.cpu(), tg._weight_int8pack_mm(x.to(dtype), b, scales.to(dtype)), rtol=tolerance, atol=tolerance * 128)
+
+
+def test_what_is_on_the_cpu_only():
+    layer = tg.ao.quantization.quantize_dynamic(tg.nn.Sequential(tg.nn.Linear(4, 3))).cuda()
+    assert layer[0]._packed_params.scale.device.type == "cuda"
+    with pytest.raises(NotImplementedError, match="^dynamic quantized linear: only on the CPU\n"):
+        layer(tg.ones(2, 4, device="cuda"))
+    with pytest.raises(NotImplementedError, match="^_convert_weight_to_int4pack_for_cpu: only on the CPU$"):
+        tg._convert_weight_to_int4pack_for_cpu(tg.zeros(16, 2, dtype=tg.int32, device="cuda"), 2)
+    with pytest.raises(NotImplementedError, match="^_weight_int4pack_mm_for_cpu: only on the CPU$"):
+        tg._weight_int4pack_mm_for_cpu(tg.ones(2, 32, device="cuda"), tg.zeros(16, 16, dtype=tg.uint8, device="cuda"), 32, tg.ones(1, 16, 2, device="cuda"))
+    with pytest.raises(RuntimeError, match="^int_mm: expected all tensors on one device: got cuda:0 and cpu$"):
+        tg._int_mm(numbers(2, 3).cuda(), numbers(3, 2))
