@@ -5,6 +5,7 @@ import datetime
 import fnmatch
 import importlib
 import sys
+import time
 from pathlib import Path
 
 from . import (
@@ -26,6 +27,7 @@ from . import (
     processes,
     profiling,
     promises,
+    quantized,
     recorded,
     recorded_memory,
     report,
@@ -36,7 +38,7 @@ from .harness import duration, measure
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
           "fft": fourier, "digits": digits, "families": families, "rows": rows, "files": files, "processes": processes, "vmap": transforms,
-          "distributed": distributed, "few_rows": few_rows, "record": recorded}
+          "distributed": distributed, "few_rows": few_rows, "quantized": quantized, "record": recorded}
 
 
 def libraries() -> dict:
@@ -56,10 +58,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--best", action="store_true", help="the least time of the rounds instead of the median, on a machine that does other things, too")
+    parser.add_argument("--processor-time", action="store_true", help="of one thread (TAPEGRAD_NUM_THREADS=1 OMP_NUM_THREADS=1): others lengthen it through the caches only")
     parser.add_argument("--name", default="", help="goes into the names of the files")
     parser.add_argument("--resume", action="store_true", help="of the group cuda: keep what today's file has and measure the rest")
     options = parser.parse_args()
     harness.BEST = options.best
+    harness.CLOCK = time.process_time if options.processor_time else time.perf_counter
     libs = libraries()
     if options.groups == ["cuda"]:  # another device, another table
         cuda.main(libs, options.rounds, options.out, lambda text: fnmatch.fnmatchcase(text, options.only), options.name, options.resume)
