@@ -124,21 +124,26 @@ _NO_ARCHIVES = "archives of code are neither written nor read\nsave and load the
 _NO_LIBRARIES = "libraries that were compiled for PyTorch cannot be loaded"
 _NO_EXTENSIONS = ("extensions are written for PyTorch's C++ interface, which is not here\n"
                   "programs in C++ include tapegrad/tapegrad.h; from Python, most extensions have an implementation in tensor operators, too")
-_NOT_QUANTIZED = "quantised tensors and models are not supported: bfloat16 and float16 are what makes models small here"
+_NOT_QUANTIZED = "quantised tensors are not supported: quantize_dynamic makes linear layers of int8, bfloat16 and float16 make other layers small"
 _QUANTIZATION = (
     classes("FakeQuantize FakeQuantizeBase HistogramObserver MinMaxObserver MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver QConfig QConfigMapping",
             _NOT_QUANTIZED),
     refused("add_quant_dequant convert convert_fx fuse_modules fuse_modules_qat get_default_qat_qconfig get_default_qconfig get_default_qconfig_mapping prepare "
-            "prepare_fx prepare_qat prepare_qat_fx propagate_qconfig_ quantize quantize_dynamic quantize_qat swap_module", _NOT_QUANTIZED),
-    values(default_qconfig=None, default_dynamic_qconfig=None, disable_observer=contextlib.nullcontext))
+            "prepare_fx prepare_qat prepare_qat_fx propagate_qconfig_ quantize quantize_qat swap_module", _NOT_QUANTIZED),
+    borrowed("nn._quantized", "quantize_dynamic default_dynamic_qconfig per_channel_dynamic_qconfig"),
+    values(default_qconfig=None, disable_observer=contextlib.nullcontext))
 
 MODULES.update({
-    "ao": module("Optimisation of models for production: only the names of quantisation are here."),
+    "ao": module("Optimisation of models for production: linear layers with weights of int8, and names of other ways of quantising."),
+    "ao.nn": module("Layers of quantised models."), "ao.nn.quantized": module("Layers of quantised models."),
+    "ao.nn.quantized.dynamic": module("Layers with int8 weights whose inputs are rounded in each call.", borrowed("nn._quantized", "Linear")),
+    "nn.quantized": module("Layers of quantised models (by their old path)."),
+    "nn.quantized.dynamic": module("Layers with int8 weights whose inputs are rounded in each call (by their old path).", borrowed("nn._quantized", "Linear")),
     "ao.quantization": module(
-        "Quantised models, which tapegrad does not have. Names can be imported, using them says so.", *_QUANTIZATION,
+        "Quantised models: quantize_dynamic works for linear layers. Other names can be imported, using them says so.", *_QUANTIZATION,
         subclasses("QuantStub", "nn.Identity", "A place where a quantised model would take numbers apart: here the identity."),
         subclasses("DeQuantStub", "nn.Identity", "A place where a quantised model would put numbers together: here the identity.")),
-    "quantization": module("Quantised models (by their old path), which tapegrad does not have. Names can be imported, using them says so.", *_QUANTIZATION,
+    "quantization": module("Quantised models (by their old path): as ao.quantization.", *_QUANTIZATION,
                            borrowed("ao.quantization", "QuantStub DeQuantStub")),
     "backends.quantized": module("Engines of quantised layers: there are none.", values(engine="none", supported_engines=["none"])),
     "classes": module("Classes of compiled libraries for PyTorch, of which none can be loaded.", refused("load_library", _NO_LIBRARIES, OSError),

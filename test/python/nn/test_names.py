@@ -25,7 +25,7 @@ COPIES = "copies among GPUs in one process; DataParallel works on one device"
 DETAIL = "a helper of PyTorch's own implementation, which is written another way here"
 QUANTIZED = "quantisation is not part of this library"
 MISSING = {
-    "nn": {"intrinsic": QUANTIZED, "qat": QUANTIZED, "quantizable": QUANTIZED, "quantized": QUANTIZED},
+    "nn": {"intrinsic": QUANTIZED, "qat": QUANTIZED, "quantizable": QUANTIZED},
     "nn.functional": {"scaled_mm": LOW_PRECISION, "scaled_grouped_mm": LOW_PRECISION, "ScalingType": LOW_PRECISION,
                       "SwizzleType": LOW_PRECISION},
     "nn.attention": dict.fromkeys(("activate_flash_attention_impl", "current_flash_attention_impl", "list_flash_attention_impls",
