@@ -54,10 +54,12 @@ struct Library {
     ScopedVariable threads("OPENBLAS_NUM_THREADS", "1", false);
     ScopedVariable core("OPENBLAS_CORETYPE", better_core(), true);
     handle = dlopen("libscipy_openblas.so", RTLD_NOW | RTLD_LOCAL);  // found through this library's run path
-    if (handle)
+    if (handle) {
+      skip_destructors(handle);
       supply_scratch(handle);
-    else
+    } else {
       problem = dlerror();
+    }
   }
 };
 

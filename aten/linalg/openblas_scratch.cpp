@@ -80,11 +80,20 @@ void* hand_out(void* hint, size_t nbytes, int protection, int flags, int file, o
   return p;
 }
 
+// Writes where the dynamic linker has made memory read-only. False where the system does not let it.
+template <class T>
+bool overwrite(T* place, T value) noexcept {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  if (mprotect(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(place) & ~(page - 1)), page,
+               PROT_READ | PROT_WRITE) != 0)
+    return false;
+  *place = value;
+  return true;
+}
+
 // The place where the dynamic linker has put the address of a function for the library's calls; null where it is not
 // called.
-void** import_of(void* library, const char* name) noexcept {
-  link_map* map = nullptr;
-  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return nullptr;
+void** import_of(const link_map* map, const char* name) noexcept {
   const ElfW(Rela) * tables[2] = {nullptr, nullptr};
   size_t sizes[2] = {0, 0};
   const ElfW(Sym)* symbols = nullptr;
@@ -128,19 +137,20 @@ void detail::take_scratch() {
   if (b.have_key) pthread_setspecific(b.key, &b);  // without memory for that the slot is never freed
 }
 
+void skip_destructors(void* library) noexcept {
+  link_map* map = nullptr;
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) return;
+  for (ElfW(Dyn)* d = map->l_ld; d->d_tag != DT_NULL; ++d)
+    if (d->d_tag == DT_FINI_ARRAYSZ) overwrite(&d->d_un.d_val, ElfW(Xword){0});
+}
+
 void supply_scratch(void* library) noexcept try {
-  void** place = import_of(library, "mmap");
+  link_map* map = nullptr;
+  void** place = dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 ? import_of(map, "mmap") : nullptr;
   Buffers& b = buffers();
   dlinfo(library, RTLD_DI_TLS_MODID, &b.thread_variables[0]);
   b.have_key = pthread_key_create(&b.key, thread_ends) == 0;
-  if (place != nullptr) {
-    // Where the linker has made it read-only.
-    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    if (mprotect(reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(place) & ~(page - 1)), page,
-                 PROT_READ | PROT_WRITE) != 0)
-      return;
-    *place = reinterpret_cast<void*>(hand_out);
-  }
+  if (place != nullptr && !overwrite(place, reinterpret_cast<void*>(hand_out))) return;
   need_scratch();                  // the thread that imports the library will call it
 } catch (const std::exception&) {  // OpenBLAS requests it again
 }

@@ -22,4 +22,9 @@ inline void need_scratch() {
 // Replaces the allocation function of the loaded library. Call once, before the library is used.
 void supply_scratch(void* library) noexcept;
 
+// A destructor of OpenBLAS unmaps its buffers and forgets its kernels when the process ends, while threads may still
+// compute: daemon threads of Python, and calls that an interrupt has abandoned (stoppable.h). The end of the process
+// frees all of it, so the dynamic linker is told that the library has no destructors.
+void skip_destructors(void* library) noexcept;
+
 }  // namespace tapegrad::blas

@@ -1,12 +1,7 @@
 #include "tapegrad/aten/linalg/stoppable.h"
 
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -26,23 +21,11 @@ constexpr std::chrono::milliseconds kPollInterval(20);
 struct Shared {
   std::mutex mutex;
   std::condition_variable changed;
-  bool done = false, abandoned = false;
+  bool done = false;
   std::function<int()> run;
   int info = 0;
   std::exception_ptr error;
 };
-
-std::atomic<int> left_behind{0};
-constexpr int kNotExiting = -1;
-std::atomic<int> exit_status{kNotExiting};
-
-// A thread that still computes must not see the library's memory go away when the process ends: OpenBLAS unmaps it in a
-// destructor of its own. Ours runs before that one and after all handlers of exit(), whenever they were registered.
-[[gnu::destructor]] void end_while_threads_compute() {
-  if (left_behind.load() == 0 || exit_status.load() == kNotExiting) return;
-  std::fflush(nullptr);
-  _exit(exit_status.load());
-}
 
 }  // namespace
 
@@ -51,8 +34,6 @@ bool worth_it(double flops) {
 }
 
 int run_apart(std::function<int()> function) {
-  static const int registered = on_exit([](int status, void*) { exit_status = status & 0xff; }, nullptr);
-  static_cast<void>(registered);
   auto shared = std::make_shared<Shared>();
   shared->run = std::move(function);
   std::thread worker;
@@ -70,7 +51,6 @@ int run_apart(std::function<int()> function) {
       shared->info = info;
       shared->error = error;
       shared->done = true;
-      if (shared->abandoned) --left_behind;
       shared->changed.notify_one();
     });
   } catch (const std::system_error&) {
@@ -80,8 +60,6 @@ int run_apart(std::function<int()> function) {
   try {
     while (!shared->changed.wait_for(lock, kPollInterval, [&] { return shared->done; })) check_interrupt();
   } catch (...) {
-    shared->abandoned = true;
-    ++left_behind;
     worker.detach();
     throw;
   }

@@ -1,8 +1,8 @@
 // LAPACK routines that Ctrl-C can interrupt. A call of the library cannot be stopped, so a long one runs on a thread of
 // its own, on copies of its operands; an interrupt abandons that thread. It runs to completion and its result is
 // discarded, which wastes processor time but is harmless: the caller's memory is written only after a call has
-// returned. Without an interrupt hook (a C++ program), on the pool's threads and for short calls the routine is called
-// as it is. Arguments and results as in lapack.h.
+// returned. When the process ends, it may still run (openblas_scratch.h). Without an interrupt hook (a C++ program), on
+// the pool's threads and for short calls the routine is called as it is. Arguments and results as in lapack.h.
 #pragma once
 
 #include <algorithm>

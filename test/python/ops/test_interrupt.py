@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -138,8 +139,9 @@ def test_interrupt_of_files(name, tmp_path):
         assert tg.load(path, mmap=True) is not None
 
 
-def test_a_process_that_ends_after_an_interrupt():
-    """A thread still computes, and what was to be called at the end is called, though it was registered first."""
+def test_a_process_that_ends_after_an_interrupt(tmp_path):
+    """A thread still computes, and what was to be called at the end is called, though it was registered first; so is each library's
+    destructor, as the dynamic linker's log says."""
     code = ("import ctypes, os, signal, threading\n"
             "libc = ctypes.CDLL(None)\n"
             "libc.__cxa_atexit(ctypes.cast(libc.puts, ctypes.c_void_p), ctypes.c_char_p(b'called at exit'), None)\n"
@@ -148,6 +150,9 @@ def test_a_process_that_ends_after_an_interrupt():
             "threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"
             "try:\n    [tg.linalg.svd(a) for _ in range(9)]\n"
             "except KeyboardInterrupt:\n    print('interrupted', flush=True)\n    raise SystemExit(7)\n")
-    environment = {**os.environ, "PYTHONPATH": str(Path(tg.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(tg.__file__).parents[1]), "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(tmp_path / "log")}
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
     assert (child.returncode, child.stdout, child.stderr) == (7, "interrupted\ncalled at exit\n", "")
+    (log,) = [path.read_text() for path in tmp_path.iterdir()]
+    opened, ended = (set(re.findall(rf"calling {what}: (\S*\.so\S*)", log)) for what in ("init", "fini"))
+    assert len(opened) > 20 and opened <= ended
