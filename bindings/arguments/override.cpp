@@ -455,7 +455,6 @@ namespace {
 
 // Tensor.__torch_function__(func, types, args=(), kwargs=None)
 PyObject* tensor_torch_function(PyObject* cls, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
   static const char* const names[] = {"func", "types", "args", "kwargs"};
   PyObject* given[4] = {};
   TG_CHECK(nargs <= 4, Type, "__torch_function__: takes at most 4 arguments: got {}", nargs);
@@ -486,19 +485,16 @@ PyObject* tensor_torch_function(PyObject* cls, PyObject* const* args, Py_ssize_t
     if (same) return result.release();
   }
   return converted(std::move(result), reinterpret_cast<PyTypeObject*>(cls)).release();
-  TG_PY_CATCH
 }
 
 PyObject* disabled(PyObject*, PyObject* args) {
   // (func, types, args, kwargs), also with the class in front: runs the function without overrides
-  TG_PY_TRY
   const Py_ssize_t n = PyTuple_GET_SIZE(args);
   TG_CHECK(n >= 2 && n <= 4, Type, "_disabled_torch_function_impl: expected func, types, args and kwargs: got {}", n);
   const PyRef positional_args = n > 2 ? own(PySequence_Tuple(PyTuple_GET_ITEM(args, 2))) : own(PyTuple_New(0));
   PyObject* kwargs = n > 3 && PyTuple_GET_ITEM(args, 3) != Py_None ? PyTuple_GET_ITEM(args, 3) : nullptr;
   const StateGuard off(std::max<int>(kSubclassesOff, state_now));
   return PyObject_Call(PyTuple_GET_ITEM(args, 0), positional_args.get(), kwargs);
-  TG_PY_CATCH
 }
 
 constinit thread_local bool unasked_once = false;
@@ -513,10 +509,8 @@ bool has_override(PyObject* const* args, Py_ssize_t n) noexcept {
 }
 
 PyObject* has_torch_function(PyObject*, PyObject* relevant) {
-  TG_PY_TRY
   const PyRef items = own(PySequence_Fast(relevant, "has_torch_function: expected a tuple of arguments"));
   return PyBool_FromLong(has_override(PySequence_Fast_ITEMS(items.get()), PySequence_Fast_GET_SIZE(items.get())));
-  TG_PY_CATCH
 }
 PyObject* has_torch_function_unary(PyObject*, PyObject* o) { return PyBool_FromLong(has_override(&o, 1)); }
 PyObject* has_torch_function_variadic(PyObject*, PyObject* const* args, Py_ssize_t n) {
@@ -525,7 +519,6 @@ PyObject* has_torch_function_variadic(PyObject*, PyObject* const* args, Py_ssize
 
 // handle_torch_function(public_api, relevant_args, *args, **kwargs)
 PyObject* handle_torch_function(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
   TG_CHECK(nargs >= 2, Type, "handle_torch_function: expected a function and its relevant arguments: got {} arguments",
            nargs);
   const PyRef items = own(PySequence_Fast(args[1], "handle_torch_function: expected a sequence of relevant arguments"));
@@ -534,11 +527,9 @@ PyObject* handle_torch_function(PyObject*, PyObject* const* args, Py_ssize_t nar
     relevant.add(PySequence_Fast_GET_ITEM(items.get(), i));
   const PyRef given = positional(nullptr, args + 2, nargs - 2), named = keywords(args + nargs, kwnames);
   return ask(args[0], relevant, given.get(), named.get()).release();
-  TG_PY_CATCH
 }
 
 PyObject* overloaded_args(PyObject*, PyObject* relevant_args) {
-  TG_PY_TRY
   const PyRef items = own(PySequence_Fast(relevant_args, "expected a sequence of arguments"));
   Relevant relevant;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i)
@@ -546,11 +537,9 @@ PyObject* overloaded_args(PyObject*, PyObject* relevant_args) {
   const PyRef list = own(PyList_New(0));
   for (const PyRef& o : relevant.all()) check_status(PyList_Append(list.get(), o.get()));
   return Py_NewRef(list.get());
-  TG_PY_CATCH
 }
 
 PyObject* push_mode(PyObject*, PyObject* mode) {
-  TG_PY_TRY
   require_thread_memory<StateGuard>();
   had_modes = true;
   auto& all = modes();
@@ -558,33 +547,27 @@ PyObject* push_mode(PyObject*, PyObject* mode) {
   all.push_back(Py_NewRef(mode));
   ++override_modes;
   Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
 PyObject* pop_mode(PyObject*, PyObject*) {
-  TG_PY_TRY
   TG_CHECK(had_modes && !modes().empty(), Runtime, "TorchFunctionMode: no mode is on");
   auto& all = modes();
   PyObject* mode = all.back();
   all.pop_back();
   --override_modes;
   return mode;
-  TG_PY_CATCH
 }
 
 PyObject* modes_on(PyObject*, PyObject*) {
-  TG_PY_TRY
   require_thread_memory<StateGuard>();
   const auto& all = modes();
   PyRef list = own(PyList_New(static_cast<Py_ssize_t>(all.size())));
   for (size_t i = 0; i < all.size(); ++i) PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), Py_NewRef(all[i]));
   return list.release();
-  TG_PY_CATCH
 }
 
 // _call_unasked(func, args, kwargs): an operator runs; a Python function's first question is answered with no.
 PyObject* call_unasked(PyObject*, PyObject* args) {
-  TG_PY_TRY
   PyObject *func, *given, *named;
   if (!PyArg_ParseTuple(args, "OO!O!:_call_unasked", &func, &PyTuple_Type, &given, &PyDict_Type, &named))
     return nullptr;
@@ -596,7 +579,6 @@ PyObject* call_unasked(PyObject*, PyObject* args) {
   PyObject* result = PyObject_Call(func, given, named);
   unasked_once = false;
   return result;
-  TG_PY_CATCH
 }
 
 // _set_override_state(0: all enabled, 1: subclasses disabled, 2: all disabled): returns the previous state
@@ -610,28 +592,28 @@ PyObject* set_state(PyObject*, PyObject* state) {
 
 PyObject* get_state(PyObject*, PyObject*) { return PyLong_FromLong(state_now); }
 
-PyMethodDef disabled_method = {"_disabled_torch_function_impl", disabled, METH_VARARGS,
+PyMethodDef disabled_method = {"_disabled_torch_function_impl", guarded<disabled>, METH_VARARGS,
                                "As `__torch_function__` of a type: it is not asked."};
 
 }  // namespace
 
 PyMethodDef tensor_override_methods[] = {
-    {"__torch_function__", as_c_function(tensor_torch_function), METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
+    {"__torch_function__", as_c_function(guarded<tensor_torch_function>), METH_FASTCALL | METH_KEYWORDS | METH_CLASS,
      "__torch_function__(func, types, args=(), kwargs=None)\n\nRuns the function; tensors among its results become "
      "instances of this class. NotImplemented where another type takes part of which this is no subclass."},
     {},
 };
 
 PyMethodDef override_functions[] = {
-    {"_has_torch_function", has_torch_function, METH_O, nullptr},
+    {"_has_torch_function", guarded<has_torch_function>, METH_O, nullptr},
     {"_has_torch_function_unary", has_torch_function_unary, METH_O, nullptr},
     {"_has_torch_function_variadic", as_c_function(has_torch_function_variadic), METH_FASTCALL, nullptr},
-    {"_handle_torch_function", as_c_function(handle_torch_function), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"_overloaded_args", overloaded_args, METH_O, nullptr},
-    {"_call_unasked", call_unasked, METH_VARARGS, nullptr},
-    {"_push_function_mode", push_mode, METH_O, nullptr},
-    {"_pop_function_mode", pop_mode, METH_NOARGS, nullptr},
-    {"_function_modes", modes_on, METH_NOARGS, nullptr},
+    {"_handle_torch_function", as_c_function(guarded<handle_torch_function>), METH_FASTCALL | METH_KEYWORDS, nullptr},
+    {"_overloaded_args", guarded<overloaded_args>, METH_O, nullptr},
+    {"_call_unasked", guarded<call_unasked>, METH_VARARGS, nullptr},
+    {"_push_function_mode", guarded<push_mode>, METH_O, nullptr},
+    {"_pop_function_mode", guarded<pop_mode>, METH_NOARGS, nullptr},
+    {"_function_modes", guarded<modes_on>, METH_NOARGS, nullptr},
     {"_set_override_state", set_state, METH_O, nullptr},
     {"_get_override_state", get_state, METH_NOARGS, nullptr},
     {},

@@ -89,28 +89,22 @@ PyObject* save_for_forward(PyObject* o, PyObject* args) {
   Py_RETURN_NONE;
 }
 PyObject* set_materialize_grads(PyObject* o, PyObject* value) {
-  TG_PY_TRY
   context(o).materialize_grads = to_bool(value, {"set_materialize_grads", "value", 1});
   if (context(o).node) context(o).node->context.set_materialize_grads(context(o).materialize_grads);
   Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
 PyObject* saved_tensors(PyObject* o, void*) {
-  TG_PY_TRY
   PyContext& ctx = context(o);
   if (ctx.to_save) return Py_NewRef(ctx.to_save);  // still in forward
   TG_CHECK(ctx.node, Runtime, "ctx.saved_tensors: the node of this context has been freed");
   intrusive_ptr<autograd::Node> alive(ctx.node);
   return wrap(ctx.node->context.saved_tensors());
-  TG_PY_CATCH
 }
 
 PyObject* saved_variables(PyObject* o, void*) {
-  TG_PY_TRY
   warn_user(PyExc_DeprecationWarning, "'saved_variables' is deprecated; use 'saved_tensors'");
   return saved_tensors(o, nullptr);
-  TG_PY_CATCH
 }
 
 PyObject* get_needs_input_grad(PyObject* o, void*) {
@@ -148,14 +142,14 @@ PyMethodDef context_methods[] = {
     {"mark_dirty", mark_dirty, METH_VARARGS, "mark_dirty(*inputs)\n\nSays which inputs forward has written to."},
     {"mark_non_differentiable", mark_non_differentiable, METH_VARARGS,
      "mark_non_differentiable(*outputs)\n\nSays which outputs carry no gradient."},
-    {"set_materialize_grads", set_materialize_grads, METH_O,
+    {"set_materialize_grads", guarded<set_materialize_grads>, METH_O,
      "set_materialize_grads(value)\n\nWhether absent gradients arrive in backward as zeros (default) or None."},
     {},
 };
 PyGetSetDef context_properties[] = {
     {"_materializes", materializes, nullptr, nullptr, nullptr},
-    {"saved_tensors", saved_tensors, nullptr, "What save_for_backward was given.", nullptr},
-    {"saved_variables", saved_variables, nullptr, "The old name of saved_tensors.", nullptr},
+    {"saved_tensors", guarded<saved_tensors>, nullptr, "What save_for_backward was given.", nullptr},
+    {"saved_variables", guarded<saved_variables>, nullptr, "The old name of saved_tensors.", nullptr},
     {"needs_input_grad", get_needs_input_grad, set_needs_input_grad, "For each argument: is its gradient wanted?",
      nullptr},
     {},
@@ -354,23 +348,19 @@ PyRef apply_function_of(PyObject* cls, PyObject* const* args, Py_ssize_t nargs, 
 
 // `Function.apply`: bound to the class, which comes as the first argument.
 PyObject* function_apply(PyObject*, PyObject* const* all, Py_ssize_t num_all) {
-  TG_PY_TRY
   TG_CHECK(num_all >= 1, Type, "apply: must be called on a class derived from Function");
   return apply_function_of(all[0], all + 1, num_all - 1, nullptr).release();
-  TG_PY_CATCH
 }
 
 PyObject* function_apply_then(PyObject*, PyObject* const* all, Py_ssize_t num_all) {
-  TG_PY_TRY
   TG_CHECK(num_all >= 2, Type, "_apply_then: expected a function and a class derived from Function");
   return apply_function_of(all[1], all + 2, num_all - 2, all[0]).release();
-  TG_PY_CATCH
 }
 
 PyMethodDef apply_functions[] = {
-    {"apply", as_c_function(function_apply), METH_FASTCALL,
+    {"apply", as_c_function(guarded<function_apply>), METH_FASTCALL,
      "apply(*args)\n\nRuns forward and records the call; takes what forward takes after ctx."},
-    {"_apply_then", as_c_function(function_apply_then), METH_FASTCALL,
+    {"_apply_then", as_c_function(guarded<function_apply_then>), METH_FASTCALL,
      "_apply_then(then, cls, *args)\n\napply, where then(ctx, results) gives what is returned."},
     {},
 };

@@ -75,7 +75,6 @@ PyObject* decorate(PyObject* maker, PyObject* function) {
 
 // mode(function): the function, run in the mode.
 PyObject* call(PyObject* o, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   PyObject* function;
   if ((kwargs && PyDict_GET_SIZE(kwargs) != 0) || !PyArg_ParseTuple(args, "O", &function)) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a grad mode decorates one function");
@@ -84,7 +83,6 @@ PyObject* call(PyObject* o, PyObject* args, PyObject* kwargs) {
   PyMode& mode = mode_of(o);
   if (mode.at_once && mode.entered > 0) pop(mode);  // meant for the function, not for here
   return decorate(o, function);
-  TG_PY_CATCH
 }
 
 // clone(): a fresh object for one call of a decorated function.
@@ -111,17 +109,14 @@ PyObject* make(PyTypeObject* type, Change change, bool at_once) {
 // no_grad() or, as a decorator without parentheses, no_grad(function).
 template <const Change& kChange>
 PyObject* new_plain(PyTypeObject* type, PyObject* args, PyObject*) {
-  TG_PY_TRY
   PyRef mode(make(type, kChange, false));
   if (PyTuple_GET_SIZE(args) == 0) return mode.release();
   TG_CHECK(PyTuple_GET_SIZE(args) == 1 && PyCallable_Check(PyTuple_GET_ITEM(args, 0)), Type,
            "{}: expected no argument, or a function to decorate", type->tp_name);
   return decorate(mode.get(), PyTuple_GET_ITEM(args, 0));
-  TG_PY_CATCH
 }
 
 PyObject* new_inference(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   static const char* keywords[] = {"mode", nullptr};
   PyObject* mode = Py_True;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:inference_mode", const_cast<char**>(keywords), &mode))
@@ -131,17 +126,14 @@ PyObject* new_inference(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     return decorate(scope.get(), mode);
   }
   return make(type, to_bool(mode, {"inference_mode", "mode", 1}) ? kInference : kNotInference, false);
-  TG_PY_CATCH
 }
 
 PyObject* new_set_grad_enabled(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   static const char* keywords[] = {"mode", nullptr};
   PyObject* mode;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:set_grad_enabled", const_cast<char**>(keywords), &mode))
     return nullptr;
   return make(type, to_bool(mode, {"set_grad_enabled", "mode", 1}) ? kEnable : kNoGrad, true);
-  TG_PY_CATCH
 }
 
 PyMethodDef mode_methods[] = {
@@ -155,7 +147,7 @@ bool add_mode(PyObject* module, const char* name, newfunc make_new, const char* 
   return add_type(module, name, sizeof(PyMode), Py_TPFLAGS_BASETYPE,
                   {{Py_tp_new, make_new},
                    {Py_tp_dealloc, free_object},
-                   {Py_tp_call, call},
+                   {Py_tp_call, guarded<call>},
                    {Py_tp_methods, mode_methods},
                    {Py_tp_doc, doc}}) != nullptr;
 }
@@ -176,15 +168,15 @@ PyMethodDef mode_functions[] = {
 }  // namespace
 
 bool init_grad_modes(PyObject* module) {
-  return add_mode(module, "tapegrad.no_grad", new_plain<kNoGrad>,
+  return add_mode(module, "tapegrad.no_grad", guarded<new_plain<kNoGrad>>,
                   "Nothing is recorded inside. A context manager and a decorator.") &&
-         add_mode(module, "tapegrad.enable_grad", new_plain<kEnable>,
+         add_mode(module, "tapegrad.enable_grad", guarded<new_plain<kEnable>>,
                   "Operators are recorded inside, also within no_grad. A context manager and a decorator.") &&
-         add_mode(module, "tapegrad.inference_mode", new_inference,
+         add_mode(module, "tapegrad.inference_mode", guarded<new_inference>,
                   "inference_mode(mode=True)\n\nAs no_grad, and what is made inside can never be recorded. A context "
                   "manager and a decorator.") &&
          add_mode(
-             module, "tapegrad.set_grad_enabled", new_set_grad_enabled,
+             module, "tapegrad.set_grad_enabled", guarded<new_set_grad_enabled>,
              "set_grad_enabled(mode)\n\nTurns recording on or off, at once; as a context manager, until its end.") &&
          PyModule_AddFunctions(module, mode_functions) == 0;
 }

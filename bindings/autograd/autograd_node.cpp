@@ -39,18 +39,15 @@ PyObject* node_name(PyObject* o, PyObject*) { return PyUnicode_FromString(node_o
 PyObject* node_repr(PyObject* o) { return PyUnicode_FromFormat("<%s object at %p>", node_of(o).name(), o); }
 
 PyObject* next_functions(PyObject* o, void*) {
-  TG_PY_TRY
   const auto& edges = node_of(o).edges;
   auto edge = [&](size_t i) {
     return Py_BuildValue("(NI)", edges[i].defined() ? wrap_tape_node(edges[i].node) : Py_NewRef(Py_None),
                          edges[i].input);
   };
   return new_tuple(edges.size(), edge).release();
-  TG_PY_CATCH
 }
 
 PyObject* metadata(PyObject* o, void*) {
-  TG_PY_TRY
   auto& slot = node_of(o).metadata;
   if (!slot) {
     auto fresh = std::make_unique<NodeDictionary>();
@@ -58,26 +55,21 @@ PyObject* metadata(PyObject* o, void*) {
     slot = std::move(fresh);
   }
   return Py_NewRef(static_cast<NodeDictionary*>(slot.get())->dict->get());
-  TG_PY_CATCH
 }
 
 PyObject* variable(PyObject* o, void*) {
-  TG_PY_TRY
   autograd::Node& node = node_of(o);
   TG_CHECK(node.is_accumulator, Attribute, "{}: only AccumulateGrad has a variable", node.name());
   return wrap(static_cast<autograd::AccumulateGrad&>(node).variable);
-  TG_PY_CATCH
 }
 
 PyObject* sequence_number(PyObject* o, PyObject*) { return PyLong_FromUnsignedLongLong(node_of(o).sequence); }
 
 // "train.py:31", where the forward call was; None when unknown.
 PyObject* site(PyObject* o, void*) {
-  TG_PY_TRY
   std::string text = autograd::describe_site(node_of(o).site);
   if (text.empty()) Py_RETURN_NONE;
   return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
-  TG_PY_CATCH
 }
 
 PyObject* register_hook(PyObject& o, PyObject* hook) {
@@ -91,7 +83,6 @@ PyObject* register_prehook(PyObject& o, PyObject* hook) {
 
 // node(*grads): runs the gradient formula.
 PyObject* node_call(PyObject* o, PyObject* args, PyObject*) {
-  TG_PY_TRY
   autograd::GradList grads;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
     PyObject* item = PyTuple_GET_ITEM(args, i);
@@ -108,7 +99,6 @@ PyObject* node_call(PyObject* o, PyObject* args, PyObject*) {
   std::vector<Tensor> list(result.begin(), result.end());
   if (list.size() == 1) return wrap(list[0]);
   return wrap(std::move(list));
-  TG_PY_CATCH
 }
 
 // The places of a node where it keeps tensors, in order.
@@ -201,10 +191,11 @@ PyMethodDef node_methods[] = {
     {},
 };
 PyGetSetDef node_properties[] = {
-    {"next_functions", next_functions, nullptr, "The nodes of the inputs, each with an output number.", nullptr},
-    {"metadata", metadata, nullptr, "A dictionary for whatever belongs to this node.", nullptr},
-    {"variable", variable, nullptr, "Of AccumulateGrad: the leaf.", nullptr},
-    {"_site", site, nullptr, "Where the forward call was: file:line.", nullptr},
+    {"next_functions", guarded<next_functions>, nullptr, "The nodes of the inputs, each with an output number.",
+     nullptr},
+    {"metadata", guarded<metadata>, nullptr, "A dictionary for whatever belongs to this node.", nullptr},
+    {"variable", guarded<variable>, nullptr, "Of AccumulateGrad: the leaf.", nullptr},
+    {"_site", guarded<site>, nullptr, "Where the forward call was: file:line.", nullptr},
     {},
 };
 
@@ -241,7 +232,7 @@ bool init_nodes(PyObject* module) {
   node_type = add_type(module, "tapegrad.autograd.graph.Node", sizeof(PyNode),
                        Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, {
       {Py_tp_dealloc, node_dealloc}, {Py_tp_traverse, node_traverse}, {Py_tp_clear, node_clear},
-      {Py_tp_repr, node_repr}, {Py_tp_call, node_call}, {Py_tp_getattro, node_getattr}, {Py_tp_setattro, node_setattr},
+      {Py_tp_repr, node_repr}, {Py_tp_call, guarded<node_call>}, {Py_tp_getattro, node_getattr}, {Py_tp_setattro, node_setattr},
       {Py_tp_methods, node_methods}, {Py_tp_getset, node_properties},
       {Py_tp_doc, "A recorded operator of the tape."}});
   // clang-format on

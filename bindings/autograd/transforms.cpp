@@ -44,7 +44,6 @@ constexpr auto autocast_dtype =
 
 // _vmap_enter(size, randomness): the new level
 PyObject* vmap_enter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
   expect_args(nargs, 2, "vmap");
   const std::string_view randomness = to_str(args[1], {"vmap", "randomness"});
   const int level =
@@ -53,34 +52,28 @@ PyObject* vmap_enter(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
                                                                                   : batch::Randomness::Error);
   keep_modes(kModeBatch);
   return PyLong_FromLong(level);
-  TG_PY_CATCH
 }
 
 // _vmap_wrap(tensor, level, has_dim)
 PyObject* vmap_wrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
   expect_args(nargs, 3, "vmap");
   const int level = static_cast<int>(to_int(args[1], {"vmap", "level"}));
   TG_CHECK(level >= 1 && level <= batch::depth(), Runtime, "vmap: there is no level {}", level);
   return wrap(batch::wrap(to_tensor(args[0], {"vmap", "tensor"}), level, to_bool(args[2], {"vmap", "has_dim"})));
-  TG_PY_CATCH
 }
 
 // _vmap_unwrap(tensor, level): the tensor below it, and whether it has samples along dimension 0
 PyObject* vmap_unwrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
   expect_args(nargs, 2, "vmap");
   auto [t, has_dim] =
       batch::unwrap(to_tensor(args[0], {"vmap", "tensor"}), static_cast<int>(to_int(args[1], {"vmap", "level"})));
   PyRef below = own(wrap(t));
   return PyTuple_Pack(2, below.get(), has_dim ? Py_True : Py_False);
-  TG_PY_CATCH
 }
 
 // _reaches_others(tensors, inputs): whether what the tensors were computed from has leaves apart from the inputs. An
 // input that is no leaf leads on to others.
 PyObject* reaches_others(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
   expect_args(nargs, 2, "func");
   std::unordered_set<const TensorImpl*> own;
   for (const Tensor& t : to_tensors(args[1], {"func", "inputs"})) own.insert(t.impl());
@@ -101,7 +94,6 @@ PyObject* reaches_others(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     for (const autograd::Edge& edge : node->edges) visit(edge.node);
   }
   Py_RETURN_FALSE;
-  TG_PY_CATCH
 }
 
 }  // namespace
@@ -118,7 +110,7 @@ PyMethodDef transform_functions[] = {
     method<"_autocast_nesting", [](PyObject* by) {
       return autocast::change_nesting(static_cast<int>(to_int(by, {"autocast", "by"})));
     }>("_autocast_nesting(by): the count of nested scopes"),
-    {"_vmap_enter", as_c_function(vmap_enter), METH_FASTCALL, "_vmap_enter(size, randomness): the new level"},
+    {"_vmap_enter", as_c_function(guarded<vmap_enter>), METH_FASTCALL, "_vmap_enter(size, randomness): the new level"},
     method<"_vmap_leave", [](PyObject* level) {
       batch::leave(static_cast<int>(to_int(level, {"vmap", "level"})));
       keep_modes(kModeBatch);
@@ -138,8 +130,8 @@ PyMethodDef transform_functions[] = {
       return own(PyObject_CallNoArgs(function));
     }>("_vmap_below(level, function)"),
     method<"_vmap_depth", [] { return batch::depth(); }>(),
-    {"_vmap_wrap", as_c_function(vmap_wrap), METH_FASTCALL, "_vmap_wrap(tensor, level, has_dim)"},
-    {"_vmap_unwrap", as_c_function(vmap_unwrap), METH_FASTCALL, "_vmap_unwrap(tensor, level): (tensor, has_dim)"},
+    {"_vmap_wrap", as_c_function(guarded<vmap_wrap>), METH_FASTCALL, "_vmap_wrap(tensor, level, has_dim)"},
+    {"_vmap_unwrap", as_c_function(guarded<vmap_unwrap>), METH_FASTCALL, "_vmap_unwrap(tensor, level): (tensor, has_dim)"},
     method<"_vmap_level", [](PyObject* tensor) {  // that of a batched tensor, else 0
       const Tensor& t = to_tensor(tensor, {"vmap", "tensor"});
       return batch::is_batched(t) ? batch::impl_of(t).level() : 0;
@@ -149,7 +141,7 @@ PyMethodDef transform_functions[] = {
       return batch::is_batched(t) ? batch::impl_of(t).physical() : t;
     }>("_vmap_physical(tensor)"),
     method<"_vmap_recorded", [] { return batch::tape_below(); }>("whether a tape below the levels knows their tensors"),
-    {"_reaches_others", as_c_function(reaches_others), METH_FASTCALL, "_reaches_others(tensors, inputs)"},
+    {"_reaches_others", as_c_function(guarded<reaches_others>), METH_FASTCALL, "_reaches_others(tensors, inputs)"},
     {},
 };
 // clang-format on

@@ -100,7 +100,6 @@ std::unique_ptr<distributed::Backend> make_engine(const std::string& engine, con
 }
 
 PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   static const char* names[] = {"store",       "rank",   "size",        "engine", "name", "timeout_ms",
                                 "patience_ms", "parent", "world_ranks", "nccl",   nullptr};
   PyObject *store, *parent = Py_None, *world_ranks = Py_None;
@@ -150,7 +149,6 @@ PyObject* group_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   new (&object_of(o).watch) std::shared_ptr<distributed::Watch>(std::move(watch));
   new (&object_of(o).group) std::unique_ptr<Group>(std::move(group));
   return o;
-  TG_PY_CATCH
 }
 
 void group_dealloc(PyObject* o) {
@@ -164,7 +162,6 @@ void group_dealloc(PyObject* o) {
 }
 
 PyObject* group_run(PyObject* o, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   static const char* names[] = {"kind",   "inputs", "outputs", "root",       "reduce", "mean",
                                 "factor", "tag",    "varying", "timeout_ms", "wait",   nullptr};
   int kind, root = 0, reduce = 0, mean = 0, varying = 0, wait = 1;
@@ -193,12 +190,11 @@ PyObject* group_run(PyObject* o, PyObject* args, PyObject* kwargs) {
   call.inputs = to_tensors(inputs, {name_of(call.kind), "inputs"});
   call.outputs = to_tensors(outputs, {name_of(call.kind), "outputs"});
   return box(work_type, group_of(o).run(std::move(call), wait != 0));
-  TG_PY_CATCH
 }
 
 // clang-format off
 PyMethodDef group_methods[] = {
-    {"run", as_c_function(group_run), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"run", as_c_function(guarded<group_run>), METH_VARARGS | METH_KEYWORDS, nullptr},
     method<"abort", [](PyGroup& g, PyObject* why) {
       const std::string text(to_str(why, {"abort", "why", 1}));
       const GilRelease others_run;
@@ -274,7 +270,7 @@ bool init_groups(PyObject* module) {
   work_type = add_type(module, "tapegrad._C._Work", sizeof(PyWork), Py_TPFLAGS_DISALLOW_INSTANTIATION,
                        {{Py_tp_dealloc, dealloc_boxed<std::shared_ptr<Work>>}, {Py_tp_methods, work_methods}});
   group_type = add_type(module, "tapegrad._C._Group", sizeof(PyGroup), 0,
-                        {{Py_tp_new, group_new},
+                        {{Py_tp_new, guarded<group_new>},
                          {Py_tp_dealloc, group_dealloc},
                          {Py_tp_methods, group_methods},
                          {Py_tp_getset, group_properties},

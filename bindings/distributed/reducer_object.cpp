@@ -27,7 +27,6 @@ struct Index {
 
 // _Reducer(parameters, begin, ready, end)
 PyObject* reducer_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   PyObject *params, *begin, *ready, *end;
   static const char* names[] = {"parameters", "begin", "ready", "end", nullptr};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OOOO:_Reducer", const_cast<char**>(names), &params, &begin, &ready,
@@ -48,7 +47,6 @@ PyObject* reducer_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     own(PyObject_CallOneArg(shared->get(), number.get()));
   };
   return box(type, Reducer::make(to_tensors(params, {"_Reducer", "parameters", 1}), std::move(calls)));
-  TG_PY_CATCH
 }
 
 void reducer_dealloc(PyObject* o) {
@@ -91,8 +89,9 @@ PyMethodDef methods[] = {
 }  // namespace
 
 bool init_reducer(PyObject* module) {
-  reducer_type = add_type(module, "tapegrad._C._Reducer", sizeof(PyReducer), 0,
-                          {{Py_tp_new, reducer_new}, {Py_tp_dealloc, reducer_dealloc}, {Py_tp_methods, methods}});
+  reducer_type =
+      add_type(module, "tapegrad._C._Reducer", sizeof(PyReducer), 0,
+               {{Py_tp_new, guarded<reducer_new>}, {Py_tp_dealloc, reducer_dealloc}, {Py_tp_methods, methods}});
   return reducer_type != nullptr;
 }
 

@@ -88,17 +88,9 @@ PyObject* store_timeout_ms(PyObject* o, void*) {
   return PyLong_FromLongLong(unbox<std::shared_ptr<Store>>(o)->timeout().count());
 }
 
-PyObject* store_host(PyObject* o, void*) {
-  TG_PY_TRY
-  return PyUnicode_FromString(tcp_store_of(o).host().c_str());
-  TG_PY_CATCH
-}
+PyObject* store_host(PyObject* o, void*) { return PyUnicode_FromString(tcp_store_of(o).host().c_str()); }
 
-PyObject* store_port(PyObject* o, void*) {
-  TG_PY_TRY
-  return PyLong_FromLong(tcp_store_of(o).port());
-  TG_PY_CATCH
-}
+PyObject* store_port(PyObject* o, void*) { return PyLong_FromLong(tcp_store_of(o).port()); }
 
 // clang-format off
 PyMethodDef store_methods[] = {
@@ -143,12 +135,11 @@ PyMethodDef store_methods[] = {
 };
 PyGetSetDef store_getset[] = {
     {"timeout_ms", store_timeout_ms, nullptr, nullptr, nullptr},
-    {"host", store_host, nullptr, nullptr, nullptr},
-    {"port", store_port, nullptr, nullptr, nullptr},
+    {"host", guarded<store_host>, nullptr, nullptr, nullptr},
+    {"port", guarded<store_port>, nullptr, nullptr, nullptr},
     {},
 };
 PyObject* tcp_store(PyObject*, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   static const char* names[] = {"host",         "port",       "is_server", "world_size", "wait_for_workers",
                                 "multi_tenant", "timeout_ms", "listen_fd", "token",      nullptr};
   distributed::TcpStoreOptions options;
@@ -170,7 +161,6 @@ PyObject* tcp_store(PyObject*, PyObject* args, PyObject* kwargs) {
   options.timeout = Milliseconds(ms);
   options.token.assign(token, static_cast<size_t>(token_size));
   return wrap_store(distributed::make_tcp_store(options));
-  TG_PY_CATCH
 }
 
 PyMethodDef store_functions[] = {
@@ -184,7 +174,7 @@ PyMethodDef store_functions[] = {
       const PyRef owned(bytes);
       return wrap_store(distributed::make_file_store(PyBytes_AS_STRING(bytes), world_size));
     }>(),
-    {"_tcp_store", as_c_function(tcp_store), METH_VARARGS | METH_KEYWORDS, nullptr},
+    {"_tcp_store", as_c_function(guarded<tcp_store>), METH_VARARGS | METH_KEYWORDS, nullptr},
     {},
 };
 // clang-format on

@@ -2,8 +2,8 @@
 
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/record/recorder.h"
-#include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/exchange/dlpack.h"
 #include "tapegrad/bindings/exchange/numpy.h"
 #include "tapegrad/bindings/functions.h"
@@ -36,24 +36,12 @@ PyRef exposable(PyObject* self, const char* op, bool force) {
   return result;
 }
 
-PyObject* numpy(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"force", ArgKind::Bool}};
-  static Signature signature{"numpy", rows, 2, 1, -1, "(*, bool force=False)"};
-  Arguments<2> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* numpy(PyObject* self, const ArgumentsBase& a) {
   PyRef source = exposable(self, "numpy", a.boolean(1, false));
   return array_from_tensor(source.get()).release();
-  TG_PY_CATCH
 }
 
-PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {
-      {"input", ArgKind::Tensor, kRequired}, {"dtype", ArgKind::Any, kNone}, {"copy", ArgKind::Bool, kNone}};
-  static Signature signature{"__array__", rows, 3, 2, -1, "(dtype=None, *, bool? copy=None)"};
-  Arguments<3> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* array(PyObject* self, const ArgumentsBase& a) {
   PyRef source = exposable(self, "numpy", false);
   PyRef result = array_from_tensor(source.get());
   const std::optional<bool> copy = a.optional_boolean(2);
@@ -69,7 +57,6 @@ PyObject* array(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObjec
   }
   if (copy.value_or(false)) return call_method(result.get(), "copy").release();
   return result.release();
-  TG_PY_CATCH
 }
 
 // Streams as DLPack counts them: 1 is the default one.
@@ -81,17 +68,7 @@ void wait_for_producer(const Device& device, int64_t consumer) {
   cuda.order_streams(device.index, cuda.current_stream(device.index), consumer);
 }
 
-PyObject* dlpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
-                                 {"stream", ArgKind::Any, kNone},
-                                 {"max_version", ArgKind::Any, kNone},
-                                 {"dl_device", ArgKind::Any, kNone},
-                                 {"copy", ArgKind::Any, kNone}};
-  static Signature signature{
-      "__dlpack__", rows, 5, 1, -1, "(*, stream=None, max_version=None, dl_device=None, bool? copy=None)"};
-  Arguments<5> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* dlpack(PyObject* self, const ArgumentsBase& a) {
   bool versioned = false;
   if (a.has(2)) {
     const DimVector version = to_ints(a.object(2), a.ctx(2));
@@ -121,14 +98,11 @@ PyObject* dlpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObje
     if (stream != -1) wait_for_producer(t.device(), stream_of_dlpack(stream));
   }
   return to_dlpack(t, versioned, copied).release();
-  TG_PY_CATCH
 }
 
 PyObject* dlpack_device_method(PyObject* self, PyObject*) {
-  TG_PY_TRY
   const auto [type, id] = dlpack_device(unwrap(self));
   return Py_BuildValue("(ii)", type, id);
-  TG_PY_CATCH
 }
 
 int refuse_buffer(const char* why) {
@@ -181,11 +155,7 @@ int get_buffer(PyObject* self, Py_buffer* view, int flags) {
 
 void release_buffer(PyObject*, Py_buffer* view) { delete static_cast<BufferShape*>(view->internal); }
 
-PyObject* from_numpy(PyObject*, PyObject* source) {
-  TG_PY_TRY
-  return wrap(tensor_from_array(source, true));
-  TG_PY_CATCH
-}
+PyObject* from_numpy(PyObject*, PyObject* source) { return wrap(tensor_from_array(source, true)); }
 
 // The CUDA device that a producer's memory is on; -1 where it is elsewhere.
 int cuda_device_of(PyObject* source) {
@@ -197,14 +167,7 @@ int cuda_device_of(PyObject* source) {
   return type == 2 ? id : -1;
 }
 
-PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {
-      {"ext_tensor", ArgKind::Any, kRequired}, {"device", ArgKind::Device, kNone}, {"copy", ArgKind::Any, kNone}};
-  static Signature signature{
-      "from_dlpack", rows, 3, 1, -1, "(object ext_tensor, *, Device? device=None, bool? copy=None)"};
-  Arguments<3> a(signature);
-  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+PyObject* from_dlpack(const ArgumentsBase& a) {
   PyObject* source = a.object(0);
   if (PyCapsule_CheckExact(source)) {
     TG_CHECK(!a.has(1) && !a.has(2), Value,
@@ -235,7 +198,6 @@ PyObject* from_dlpack(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObje
     capsule = own(PyObject_Call(method.get(), none.get(), options.get()));
   }
   return wrap(from_dlpack_capsule(capsule.get(), resize_guard(source)));
-  TG_PY_CATCH
 }
 
 // Keeps the buffer of any object for the life of a storage.
@@ -245,17 +207,7 @@ struct HeldBuffer final : Held {
   ~HeldBuffer() override { PyBuffer_Release(&view); }  // does nothing where there is none
 };
 
-PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"buffer", ArgKind::Any, kRequired},
-                                 {"dtype", ArgKind::DType, kRequired},
-                                 {"count", ArgKind::Int},
-                                 {"offset", ArgKind::Int},
-                                 {"requires_grad", ArgKind::Bool}};
-  static Signature signature{
-      "frombuffer", rows, 5, 1, -1, "(buffer, *, DType dtype, int count=-1, int offset=0, bool requires_grad=False)"};
-  Arguments<5> a(signature);
-  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+PyObject* frombuffer(const ArgumentsBase& a) {
   const DType dtype = a.dtype(1);
   const auto itemsize = static_cast<int64_t>(element_size(dtype));
   int64_t count = a.integer(2, -1);
@@ -292,7 +244,6 @@ PyObject* frombuffer(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObjec
   Tensor t(make_intrusive<TensorImpl>(std::move(storage), dtype, IntSpan(DimVector{count})));
   if (a.boolean(4, false)) t.set_requires_grad(true);
   return wrap(std::move(t));
-  TG_PY_CATCH
 }
 
 }  // namespace
@@ -303,25 +254,27 @@ void add_buffer_slots(std::vector<Slot>& slots) {
 }
 
 PyMethodDef tensor_exchange_methods[] = {
-    {"numpy", as_c_function(numpy), METH_FASTCALL | METH_KEYWORDS,
-     "numpy($self, *, force=False)\n--\n\nA NumPy array over the same memory; force: detached and copied to the CPU "
-     "first."},
-    {"__array__", as_c_function(array), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"__dlpack__", as_c_function(dlpack), METH_FASTCALL | METH_KEYWORDS, nullptr},
-    {"__dlpack_device__", dlpack_device_method, METH_NOARGS, nullptr},
+    keyword_method<"numpy", "(*, bool force=False)", numpy>(
+        "numpy($self, *, force=False)\n--\n\nA NumPy array over the same memory; force: detached and copied to the CPU "
+        "first."),
+    keyword_method<"__array__", "(dtype=None, *, bool? copy=None)", array>(),
+    keyword_method<"__dlpack__", "(*, stream=None, max_version=None, dl_device=None, bool? copy=None)", dlpack>(),
+    {"__dlpack_device__", guarded<dlpack_device_method>, METH_NOARGS, nullptr},
     {},
 };
 
 PyMethodDef exchange_functions[] = {
-    {"from_numpy", from_numpy, METH_O, "from_numpy(array)\n--\n\nA tensor over the memory of a NumPy array."},
-    {"from_dlpack", as_c_function(from_dlpack), METH_FASTCALL | METH_KEYWORDS,
-     "from_dlpack(ext_tensor, *, device=None, copy=None)\n--\n\nA tensor over the memory of another library's, or over "
-     "a "
-     "copy that the library is asked for."},
-    {"frombuffer", as_c_function(frombuffer), METH_FASTCALL | METH_KEYWORDS,
-     "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False)\n--\n\nA tensor over the memory of an "
-     "object "
-     "with the buffer protocol."},
+    {"from_numpy", guarded<from_numpy>, METH_O, "from_numpy(array)\n--\n\nA tensor over the memory of a NumPy array."},
+    keyword_method<"from_dlpack", "(object ext_tensor, *, Device? device=None, bool? copy=None)", from_dlpack>(
+        "from_dlpack(ext_tensor, *, device=None, copy=None)\n--\n\nA tensor over the memory of another library's, or "
+        "over "
+        "a "
+        "copy that the library is asked for."),
+    keyword_method<"frombuffer", "(buffer, *, DType dtype, int count=-1, int offset=0, bool requires_grad=False)",
+                   frombuffer>(
+        "frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False)\n--\n\nA tensor over the memory of an "
+        "object "
+        "with the buffer protocol."),
     {},
 };
 

@@ -21,6 +21,31 @@ struct Slot : PyType_Slot {
   }
 };
 
+namespace guards {
+template <class R>
+constexpr R failure() noexcept {
+  if constexpr (std::is_pointer_v<R>)
+    return nullptr;
+  else
+    return -1;
+}
+template <auto kFunction, class R, class... A>
+R call(A... args) {
+  TG_PY_TRY
+  return kFunction(args...);
+  TG_PY_CATCH_RETURN(failure<R>())
+}
+template <auto kFunction, class R, class... A>
+constexpr auto guard(R (*)(A...)) noexcept {
+  return &call<kFunction, R, A...>;
+}
+}  // namespace guards
+
+// The function as slots and method tables take it: what it throws becomes Python's exception, and the result null or
+// -1.
+template <auto kFunction>
+inline constexpr auto guarded = guards::guard<kFunction>(kFunction);
+
 // A function of a method table, whatever its calling convention.
 template <class F>
 PyCFunction as_c_function(F* f) noexcept {

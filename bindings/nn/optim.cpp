@@ -543,7 +543,6 @@ record::HostParts step_parts(const BoundRule& bound, const SharedObjectPtr& grou
 // a gradient. sparse_update(param, grad, group) is called for sparse gradients; found_inf are tensors, one of each
 // device, where the step is not taken unless they are 0.
 PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
   constexpr const char* kOp = "optimizer step";
   TG_CHECK(nargs >= 3 && nargs <= 5, Type,
            "{}: expected the rule, the parameter groups and the state: got {} arguments", kOp, nargs);
@@ -579,12 +578,10 @@ PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
       },
       /*repeatable=*/false, [&bound, groups, states] { return step_parts(bound, groups, states); });
   Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
 // _zero_grad(param_groups, set_to_none)
 PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
   constexpr const char* kOp = "zero_grad";
   TG_CHECK(nargs == 2, Type, "{}: expected the parameter groups and set_to_none: got {} arguments", kOp, nargs);
   require(PyList_Check(args[0]), kOp, "a list of parameter groups", args[0]);
@@ -635,29 +632,26 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
     return made;
   });
   Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
 // _unscale(gradients, found_inf, scale)
 PyObject* unscale(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
-  TG_PY_TRY
   TG_CHECK(nargs == 3, Type, "unscale: expected gradients, found_inf and the scale: got {} arguments", nargs);
   const std::vector<Tensor> grads = tensors_in(args[0], "unscale");
   for (int i = 1; i < 3; ++i) require(is_tensor(args[i]), "unscale", "a tensor", args[i]);
   nn::fused_unscale(grads, unwrap(args[1]), unwrap(args[2]));
   Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
 }  // namespace
 
 PyMethodDef optim_functions[] = {
-    {"_optimizer_step", as_c_function(&optimizer_step), METH_FASTCALL,
+    {"_optimizer_step", as_c_function(guarded<optimizer_step>), METH_FASTCALL,
      "_optimizer_step(rule, param_groups, state, sparse_update=None, found_inf=None): one step by a rule of "
      "aten/optim/rules.h"},
-    {"_unscale", as_c_function(&unscale), METH_FASTCALL,
+    {"_unscale", as_c_function(guarded<unscale>), METH_FASTCALL,
      "_unscale(gradients, found_inf, scale): scales them, and notes infinities and NaN"},
-    {"_zero_grad", as_c_function(&zero_grad), METH_FASTCALL, "_zero_grad(param_groups, set_to_none)"},
+    {"_zero_grad", as_c_function(guarded<zero_grad>), METH_FASTCALL, "_zero_grad(param_groups, set_to_none)"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -2,7 +2,7 @@
 #include "tapegrad/aten/iterate/pointwise.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/record/recording.h"
-#include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/values/value_objects.h"
@@ -30,13 +30,9 @@ template <class Query>
 PyObject* ask(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   if (TG_UNLIKELY(overridden(nullptr, args, nargs, kwnames)))
     return call_overridden(as_c_function(ask<Query>), nullptr, args, nargs, kwnames);
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}};
-  static Signature signature{Query::name, rows, 1, 1, -1, "(Tensor input)"};
+  static Signature signature = rows::Written<"(Tensor input)", false>::named(Query::name);
   Arguments<1> a(signature);
-  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
-  return wrap(Query::answer(a.tensor(0)));
-  TG_PY_CATCH
+  return a.unpack(nullptr, args, nargs, kwnames) ? wrap(Query::answer(a.tensor(0))) : nullptr;
 }
 
 struct IsFloatingPoint {
@@ -71,15 +67,7 @@ DType result_dtype(PyObject* a, PyObject* b) {
   return pointwise::promoted_dtype(pointwise::Promotion::Promote, both);
 }
 
-PyObject* may_cast(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"from_", ArgKind::DType, kRequired}, {"to", ArgKind::DType, kRequired}};
-  static Signature signature{"can_cast", rows, 2, 2, -1, "(DType from_, DType to)"};
-  Arguments<2> a(signature);
-  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
-  return wrap(can_cast(a.dtype(0), a.dtype(1)));
-  TG_PY_CATCH
-}
+PyObject* may_cast(const ArgumentsBase& a) { return wrap(can_cast(a.dtype(0), a.dtype(1))); }
 
 }  // namespace
 
@@ -94,18 +82,18 @@ PyMethodDef global_functions[] = {
     method<"get_num_threads", [] { return get_num_threads(); }>("get_num_threads()\n--\n\nHow many threads an operator may use."),
     method<"set_num_threads", set_threads>("set_num_threads(num)\n--\n\nHow many threads an operator may use from here on."),
     method<"is_tensor", [](PyObject* o) { return is_tensor(o); }>("is_tensor(obj)\n--\n\nWhether an object is a tensor."),
-    {"is_floating_point", as_c_function(ask<IsFloatingPoint>), METH_FASTCALL | METH_KEYWORDS,
+    {"is_floating_point", as_c_function(guarded<ask<IsFloatingPoint>>), METH_FASTCALL | METH_KEYWORDS,
      "is_floating_point(input)\n--\n\nWhether the dtype is one of real floating numbers."},
-    {"is_complex", as_c_function(ask<IsComplex>), METH_FASTCALL | METH_KEYWORDS,
+    {"is_complex", as_c_function(guarded<ask<IsComplex>>), METH_FASTCALL | METH_KEYWORDS,
      "is_complex(input)\n--\n\nWhether the dtype is one of complex numbers."},
-    {"numel", as_c_function(ask<Numel>), METH_FASTCALL | METH_KEYWORDS,
+    {"numel", as_c_function(guarded<ask<Numel>>), METH_FASTCALL | METH_KEYWORDS,
      "numel(input)\n--\n\nThe number of elements."},
-    {"is_nonzero", as_c_function(ask<IsNonzero>), METH_FASTCALL | METH_KEYWORDS,
+    {"is_nonzero", as_c_function(guarded<ask<IsNonzero>>), METH_FASTCALL | METH_KEYWORDS,
      "is_nonzero(input)\n--\n\nWhether the one element is not zero."},
     method<"promote_types", promoted>("promote_types(type1, type2)\n--\n\nThe dtype that holds values of both."),
     method<"result_type", result_dtype>(
         "result_type(tensor1, tensor2)\n--\n\nThe dtype of an operation on two tensors or numbers."),
-    {"can_cast", as_c_function(may_cast), METH_FASTCALL | METH_KEYWORDS, "can_cast(from_, to)\n--\n\nWhether values of one dtype may be converted to another."},
+    keyword_method<"can_cast", "(DType from_, DType to)", may_cast>("can_cast(from_, to)\n--\n\nWhether values of one dtype may be converted to another."),
     method<"_cpu_capability", [] { return std::string(isa_name(cpu_isa())); }>(),
     method<"_has_onednn", [] { return onednn::available(); }>(),
     {},

@@ -1,6 +1,6 @@
 // tensor(), as_tensor(), asarray(), Tensor(...), x.new_tensor(), x.new().
-#include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/exchange/numpy.h"
 #include "tapegrad/bindings/functions.h"
@@ -88,13 +88,6 @@ Tensor tensor_from_data(PyObject* data, std::optional<DType> dtype, std::optiona
 
 namespace {
 
-// Of new_tensor, and from `data` on of tensor and as_tensor.
-constexpr Arg kNewTensorArgs[] = {{"input", ArgKind::Tensor, kRequired}, {"data", ArgKind::Any, kRequired},
-                                  {"dtype", ArgKind::DType, kNone},      {"device", ArgKind::Device, kNone},
-                                  {"requires_grad", ArgKind::Bool},      {"pin_memory", ArgKind::Bool},
-                                  {"names", ArgKind::Any, kNone}};
-constexpr const Arg* kTensorArgs = kNewTensorArgs + 1;
-
 TG_COLD void warn_of_copy(const char* call) {
   const std::string text = fmt::format(
       "To copy construct from a tensor, it is recommended to use source.detach().clone() or "
@@ -103,14 +96,7 @@ TG_COLD void warn_of_copy(const char* call) {
   warn_user(PyExc_UserWarning, text.c_str());
 }
 
-PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static Signature signature{
-      "tensor", kTensorArgs,
-      6,        1,
-      -1,       "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False, bool pin_memory=False)"};
-  Arguments<6> a(signature);
-  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+PyObject* tensor(const ArgumentsBase& a) {
   if (is_tensor(a.object(0))) warn_of_copy("tensor(source)");
   const NoGradGuard no_grad;
   const PinnedScope pinned(a.boolean(4, false));
@@ -119,16 +105,10 @@ PyObject* tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* k
   if (is_tensor(a.object(0)) && t.requires_grad()) t = t.detach();
   if (a.boolean(3, false)) t.set_requires_grad(true);
   return wrap(std::move(t));
-  TG_PY_CATCH
 }
 
-PyObject* as_tensor(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static Signature signature{"as_tensor", kTensorArgs, 3, 3, -1, "(data, DType? dtype=None, Device? device=None)"};
-  Arguments<3> a(signature);
-  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+PyObject* as_tensor(const ArgumentsBase& a) {
   return wrap(tensor_from_data(a.object(0), a.optional_dtype(1), a.optional_device(2), false));
-  TG_PY_CATCH
 }
 
 // Whether an object exports its memory as NumPy arrays do. Python's own sequences do not.
@@ -137,18 +117,7 @@ bool has_array_interface(PyObject* o) {
          !PyFloat_Check(o) && !is_numpy_scalar(o) && PyObject_HasAttrString(o, "__array_interface__");
 }
 
-PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"obj", ArgKind::Any, kRequired},
-                                 {"dtype", ArgKind::DType, kNone},
-                                 {"device", ArgKind::Device, kNone},
-                                 {"copy", ArgKind::Bool, kNone},
-                                 {"requires_grad", ArgKind::Bool}};
-  static Signature signature{
-      "asarray", rows, 5,
-      1,         -1,   "(obj, *, DType? dtype=None, Device? device=None, bool? copy=None, bool requires_grad=False)"};
-  Arguments<5> a(signature);
-  if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;
+PyObject* asarray(const ArgumentsBase& a) {
   const std::optional<bool> copy = a.optional_boolean(3);
   PyRef source = PyRef::borrow(a.object(0));
   if (!is_tensor(source.get()) && !is_numpy_array(source.get())) {
@@ -182,7 +151,6 @@ PyObject* asarray(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* 
   if (t.requires_grad() && !requires_grad) t = t.detach();
   if (requires_grad && !t.requires_grad()) t.set_requires_grad(true);
   return wrap(std::move(t));
-  TG_PY_CATCH
 }
 
 // The old constructor: Tensor(2, 3), Tensor([1, 2]), Tensor(other); elements of a size are not initialised.
@@ -210,16 +178,7 @@ Tensor legacy_new(PyObject* args, DType dtype, const char* name) {
   return empty_tensor(dims, dtype, default_device());
 }
 
-PyObject* new_tensor(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static Signature signature{"new_tensor",
-                             kNewTensorArgs,
-                             5,
-                             2,
-                             -1,
-                             "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)"};
-  Arguments<5> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* new_tensor(PyObject* self, const ArgumentsBase& a) {
   if (is_tensor(a.object(1))) warn_of_copy("tensor.new_tensor(source)");
   const Tensor& like = unwrap(self);
   Tensor t = tensor_from_data(a.object(1), a.optional_dtype(2).value_or(like.dtype()),
@@ -227,30 +186,22 @@ PyObject* new_tensor(PyObject* self, PyObject* const* args, Py_ssize_t nargs, Py
   if (t.requires_grad()) t = t.detach();
   if (a.boolean(4, false)) t.set_requires_grad(true);
   return wrap(std::move(t));
-  TG_PY_CATCH
 }
 
-PyObject* new_legacy(PyObject* self, PyObject* args) {
-  TG_PY_TRY
-  return wrap(legacy_new(args, unwrap(self).dtype(), "new"));
-  TG_PY_CATCH
-}
+PyObject* new_legacy(PyObject* self, PyObject* args) { return wrap(legacy_new(args, unwrap(self).dtype(), "new")); }
 
 // _legacy_tensor(dtype, name, args): FloatTensor(...) and its kin.
 PyObject* legacy_tensor(PyObject*, PyObject* args) {
-  TG_PY_TRY
   PyObject* dtype;
   const char* name;
   PyObject* values;
   if (!PyArg_ParseTuple(args, "OsO!:_legacy_tensor", &dtype, &name, &PyTuple_Type, &values)) return nullptr;
   return wrap(legacy_new(values, to_dtype(dtype, {"_legacy_tensor", "dtype"}), name));
-  TG_PY_CATCH
 }
 
 }  // namespace
 
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   // A subclass may take keywords of its own in __init__; Tensor itself takes none but `device`.
   if (type == tensor_type && kwargs && PyDict_GET_SIZE(kwargs)) {
     PyErr_SetString(PyExc_TypeError, "Tensor(): takes no keyword arguments\nuse tapegrad.tensor(data, dtype=...)");
@@ -259,29 +210,34 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   Tensor t = legacy_new(args, default_dtype(), "Tensor");
   if (type != tensor_type && t.impl()->python_object()) t = t.data_alias();
   return wrap_as(type, std::move(t));
-  TG_PY_CATCH
 }
 
 PyMethodDef tensor_new_methods[] = {
-    {"new_tensor", as_c_function(new_tensor), METH_FASTCALL | METH_KEYWORDS,
-     "new_tensor($self, data, *, dtype=None, device=None, requires_grad=False)\n--\n\nA tensor of this one's dtype and "
-     "device."},
-    {"new", new_legacy, METH_VARARGS, "A tensor of this one's dtype, by sizes or from data."},
+    keyword_method<"new_tensor", "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False)",
+                   new_tensor>("new_tensor($self, data, *, dtype=None, device=None, requires_grad=False)\n--\n\nA "
+                               "tensor of this one's dtype and "
+                               "device."),
+    {"new", guarded<new_legacy>, METH_VARARGS, "A tensor of this one's dtype, by sizes or from data."},
     {},
 };
 
 PyMethodDef new_functions[] = {
-    {"tensor", as_c_function(tensor), METH_FASTCALL | METH_KEYWORDS,
-     "tensor(data, *, dtype=None, device=None, requires_grad=False)\n--\n\nA new tensor with a copy of the data: "
-     "numbers, "
-     "nested lists, arrays."},
-    {"as_tensor", as_c_function(as_tensor), METH_FASTCALL | METH_KEYWORDS,
-     "as_tensor(data, dtype=None, device=None)\n--\n\nThe data as a tensor, over the same memory where that is "
-     "possible."},
-    {"asarray", as_c_function(asarray), METH_FASTCALL | METH_KEYWORDS,
-     "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False)\n--\n\nAny array-like object as a "
-     "tensor."},
-    {"_legacy_tensor", legacy_tensor, METH_VARARGS, nullptr},
+    keyword_method<"tensor",
+                   "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False, bool pin_memory=False, "
+                   "names=None)",
+                   tensor>(
+        "tensor(data, *, dtype=None, device=None, requires_grad=False)\n--\n\nA new tensor with a copy of the data: "
+        "numbers, "
+        "nested lists, arrays."),
+    keyword_method<"as_tensor", "(data, DType? dtype=None, Device? device=None)", as_tensor>(
+        "as_tensor(data, dtype=None, device=None)\n--\n\nThe data as a tensor, over the same memory where that is "
+        "possible."),
+    keyword_method<"asarray",
+                   "(obj, *, DType? dtype=None, Device? device=None, bool? copy=None, bool requires_grad=False)",
+                   asarray>(
+        "asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False)\n--\n\nAny array-like object as a "
+        "tensor."),
+    {"_legacy_tensor", guarded<legacy_tensor>, METH_VARARGS, nullptr},
     {},
 };
 

@@ -1,8 +1,8 @@
 // Conversions of tensors: to(), float() and its kin, cpu(), cuda(), tolist().
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
-#include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/record/reads.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/bindings/values/value_objects.h"
@@ -63,33 +63,19 @@ Target target_tail(const ArgumentsBase& a, int first) {
   return target;
 }
 
-// clang-format off
-constexpr Arg kToDtype[] = {
-    {"input", ArgKind::Tensor, kRequired}, {"dtype", ArgKind::DType, kRequired},
-    {"non_blocking", ArgKind::Bool}, {"copy", ArgKind::Bool}, {"memory_format", ArgKind::MemoryFormat, kNone}};
-constexpr Arg kToDevice[] = {
-    {"input", ArgKind::Tensor, kRequired}, {"device", ArgKind::Device, kNone}, {"dtype", ArgKind::DType, kNone},
-    {"non_blocking", ArgKind::Bool}, {"copy", ArgKind::Bool}, {"memory_format", ArgKind::MemoryFormat, kNone}};
-constexpr Arg kToOther[] = {
-    {"input", ArgKind::Tensor, kRequired}, {"other", ArgKind::Tensor, kRequired},
-    {"non_blocking", ArgKind::Bool}, {"copy", ArgKind::Bool}, {"memory_format", ArgKind::MemoryFormat, kNone}};
-// clang-format on
-Signature to_dtype_form{
-    "to", kToDtype, 5,
-    4,    -1,       "(DType dtype, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None)"};
-Signature to_device_form{"to",
-                         kToDevice,
-                         6,
-                         5,
-                         -1,
-                         "(Device? device=None, DType? dtype=None, bool non_blocking=False, bool copy=False, *, "
-                         "MemoryFormat? memory_format=None)"};
-Signature to_other_form{
-    "to", kToOther, 5,
-    4,    -1,       "(Tensor other, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None)"};
+using ToDtype =
+    rows::Written<"(DType dtype, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None)", true>;
+using ToDevice = rows::Written<
+    "(Device? device=None, DType? dtype=None, bool non_blocking=False, bool copy=False, *, MemoryFormat? "
+    "memory_format=None)",
+    true>;
+using ToOther =
+    rows::Written<"(Tensor other, bool non_blocking=False, bool copy=False, *, MemoryFormat? memory_format=None)",
+                  true>;
+Signature to_dtype_form = ToDtype::named("to"), to_device_form = ToDevice::named("to"),
+          to_other_form = ToOther::named("to");
 
 PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
   if (nargs == 1 && !kwnames && is_dtype(args[0])) {
     Target target;
     target.dtype = unwrap_dtype(args[0]);
@@ -113,52 +99,30 @@ PyObject* to(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* 
     return convert(self, target);
   }
   return no_overload("to", {&to_dtype_form, &to_device_form, &to_other_form}, self, args, nargs, kwnames);
-  TG_PY_CATCH
 }
 
-constexpr Arg kFormatOnly[] = {{"input", ArgKind::Tensor, kRequired}, {"memory_format", ArgKind::MemoryFormat, kNone}};
-
 template <DType kTarget>
-PyObject* to_fixed_dtype(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static Signature signature{"to", kFormatOnly, 2, 1, -1, "(*, MemoryFormat? memory_format=None)"};
-  Arguments<2> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* to_fixed_dtype(PyObject* self, const ArgumentsBase& a) {
   Target target;
   target.dtype = kTarget;
   if (!is_preserve(a.object(1))) target.memory_format = a.object(1);
   return convert(self, target);
-  TG_PY_CATCH
 }
 
-PyObject* cpu(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static Signature signature{"cpu", kFormatOnly, 2, 1, -1, "(*, MemoryFormat? memory_format=None)"};
-  Arguments<2> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* cpu(PyObject* self, const ArgumentsBase& a) {
   Target target;
   target.device = Device();
   if (!is_preserve(a.object(1))) target.memory_format = a.object(1);
   return convert(self, target);
-  TG_PY_CATCH
 }
 
-PyObject* cuda(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
-                                 {"device", ArgKind::Device, kNone},
-                                 {"non_blocking", ArgKind::Bool},
-                                 {"memory_format", ArgKind::MemoryFormat, kNone}};
-  static Signature signature{"cuda", rows, 4, 3, -1, "(Device? device=None, bool non_blocking=False)"};
-  Arguments<4> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* cuda(PyObject* self, const ArgumentsBase& a) {
   Target target;
   target.device = a.device(1, Device(DeviceType::CUDA, -1));
   TG_CHECK(target.device->is_cuda(), Runtime, "cuda: the device must be a CUDA device: got {}", *target.device);
   target.non_blocking = a.boolean(2, false);
   if (!is_preserve(a.object(3))) target.memory_format = a.object(3);
   return convert(self, target);
-  TG_PY_CATCH
 }
 
 template <class T>
@@ -194,7 +158,6 @@ PyObject* nested_list(const Tensor& t, int dim, const char* p, Element make, Wor
 }
 
 PyObject* tolist(PyObject* self, PyObject*) {
-  TG_PY_TRY
   PyRef local = PyRef::borrow(self);
   if (unwrap(self).is_cuda()) {
     Target target;
@@ -210,16 +173,16 @@ PyObject* tolist(PyObject* self, PyObject*) {
   Element make = dispatch_stored(t.dtype(), []<class T>() -> Element { return element<T>; });
   WorkCount done;
   return nested_list(t, 0, static_cast<const char*>(t.data_ptr()), make, done);
-  TG_PY_CATCH
 }
 
-#define TG_TO(name, dtype) \
-  {name, as_c_function(to_fixed_dtype<DType::dtype>), METH_FASTCALL | METH_KEYWORDS, "The tensor as " #dtype "."}
+#define TG_TO(name, dtype)                                                                                            \
+  keyword_method<name, "(*, MemoryFormat? memory_format=None)", to_fixed_dtype<DType::dtype>>("The tensor as " #dtype \
+                                                                                              ".")
 
 }  // namespace
 
 PyMethodDef tensor_convert_methods[] = {
-    {"to", as_c_function(to), METH_FASTCALL | METH_KEYWORDS,
+    {"to", as_c_function(guarded<to>), METH_FASTCALL | METH_KEYWORDS,
      "to($self, *args, **kwargs)\n--\n\nto(dtype) | to(device, dtype) | to(other)\n\nThe tensor in another dtype or on "
      "another device; itself when "
      "nothing changes."},
@@ -229,9 +192,10 @@ PyMethodDef tensor_convert_methods[] = {
     TG_TO("bool", bool_), TG_TO("cfloat", complex64), TG_TO("cdouble", complex128),
     TG_TO("chalf", complex32),
     // clang-format on
-    {"cpu", as_c_function(cpu), METH_FASTCALL | METH_KEYWORDS, "The tensor in the memory of the CPU."},
-    {"cuda", as_c_function(cuda), METH_FASTCALL | METH_KEYWORDS, "The tensor on a CUDA device."},
-    {"tolist", tolist, METH_NOARGS, "The elements as nested lists of numbers; a number for zero dimensions."},
+    keyword_method<"cpu", "(*, MemoryFormat? memory_format=None)", cpu>("The tensor in the memory of the CPU."),
+    keyword_method<"cuda", "(Device? device=None, bool non_blocking=False, *, MemoryFormat? memory_format=None)", cuda>(
+        "The tensor on a CUDA device."),
+    {"tolist", guarded<tolist>, METH_NOARGS, "The elements as nested lists of numbers; a number for zero dimensions."},
     {},
 };
 

@@ -112,10 +112,8 @@ class Subscripts {
 };
 
 PyObject* get_item(PyObject* self, PyObject* key) {
-  TG_PY_TRY
   if (TG_UNLIKELY(overridden(self, &key, 1, nullptr))) return call_overridden_slot("__getitem__", self, &key, 1);
   return wrap(get_subscript(unwrap(self), Subscripts(key)));
-  TG_PY_CATCH
 }
 
 // A value written into a tensor: a tensor, a number, or anything that makes a tensor.
@@ -136,7 +134,6 @@ Operand to_value(PyObject* o, const Tensor& self) {
 }
 
 int set_item(PyObject* self, PyObject* key, PyObject* value) {
-  TG_PY_TRY
   TG_CHECK(value, Type, "index: elements of a tensor cannot be deleted");
   if (PyObject* given[] = {key, value}; TG_UNLIKELY(overridden(self, given, 2, nullptr))) {
     own(call_overridden_slot("__setitem__", self, given, 2));
@@ -146,26 +143,23 @@ int set_item(PyObject* self, PyObject* key, PyObject* value) {
   const Operand operand = to_value(value, t);
   set_subscript(t, Subscripts(key), operand);
   return 0;
-  TG_PY_CATCH_RETURN(-1)
 }
 
 Py_ssize_t length(PyObject* o) {
-  TG_PY_TRY
   if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) {
     const PyRef answer = own(call_overridden_slot("__len__", o, nullptr, 0));
     return PyLong_AsSsize_t(answer.get());
   }
   TG_CHECK(unwrap(o).ndim() > 0, Type, "len() of a 0-d tensor");
   return unwrap(o).impl()->size(0);
-  TG_PY_CATCH_RETURN(-1)
 }
 
 }  // namespace
 
 void add_index_slots(std::vector<Slot>& slots) {
-  slots.push_back({Py_mp_length, length});
-  slots.push_back({Py_mp_subscript, get_item});
-  slots.push_back({Py_mp_ass_subscript, set_item});
+  slots.push_back({Py_mp_length, guarded<length>});
+  slots.push_back({Py_mp_subscript, guarded<get_item>});
+  slots.push_back({Py_mp_ass_subscript, guarded<set_item>});
 }
 
 }  // namespace tapegrad::python

@@ -2,7 +2,7 @@
 #include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
-#include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/record/reads.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/c10/device/device_interface.h"
@@ -22,39 +22,24 @@ PyObject* query(PyObject* o, PyObject*) {
 #define TG_QUERY(expression) query<[](const Tensor& t) -> PyObject* { return (expression); }>
 
 PyObject* item(PyObject* self, PyObject*) {
-  TG_PY_TRY
   if (PyObject* read = read_by_program(self, "item")) return read;
   return wrap(unwrap(self).item());
-  TG_PY_CATCH
 }
 
 // size() and stride(): all of them, or that of one dimension.
 template <bool kStride>
-PyObject* sizes(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"dim", ArgKind::Int, kNone}};
-  static Signature signature{kStride ? "stride" : "size", rows, 2, 2, -1, "(Tensor input, int? dim=None)"};
-  Arguments<2> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* sizes(PyObject* self, const ArgumentsBase& a) {
   const Tensor& t = unwrap(self);
   if (a.has(1)) return PyLong_FromLongLong(kStride ? t.stride(a.integer(1)) : t.size(a.integer(1)));
   if (!kStride) return wrap(t.sizes());
   const auto stride = [&](size_t d) { return PyLong_FromLongLong(t.impl()->stride(static_cast<int>(d))); };
   return new_tuple(static_cast<size_t>(t.ndim()), stride).release();
-  TG_PY_CATCH
 }
 
-PyObject* is_contiguous(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
-                                 {"memory_format", ArgKind::MemoryFormat, kNone}};
-  static Signature signature{"is_contiguous", rows, 2, 2, -1, "(Tensor input, MemoryFormat? memory_format=None)"};
-  Arguments<2> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* is_contiguous(PyObject* self, const ArgumentsBase& a) {
   const Tensor& t = unwrap(self);
   if (!a.has(1)) return wrap(t.is_contiguous());
   return wrap(t.is_contiguous(a.memory_format(1, MemoryFormat::Contiguous)));
-  TG_PY_CATCH
 }
 
 // Without the library of a device there is no pinned memory, and asking must not load it.
@@ -87,19 +72,16 @@ PyObject* storage_address(const Tensor& t) {
 }
 
 PyObject* as_subclass(PyObject* o, PyObject* type) {
-  TG_PY_TRY
   TG_CHECK(PyType_Check(type) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), tensor_type), Type,
            "as_subclass: expected a subclass of Tensor");
   PyRef fresh = call_method(o, "view_as", o);  // another Python object over the same memory, known to the tape
   const Tensor t = unwrap(fresh.get());
   fresh = PyRef();
   return wrap_as(reinterpret_cast<PyTypeObject*>(type), t);
-  TG_PY_CATCH
 }
 
 // Tensor._make_subclass(cls, data, require_grad=False): the detached data as an instance of cls.
 PyObject* make_subclass(PyObject*, PyObject* args) {
-  TG_PY_TRY
   PyObject* type;
   PyObject* data;
   int requires_grad = 0;
@@ -110,7 +92,6 @@ PyObject* make_subclass(PyObject*, PyObject* args) {
   PyRef result = own(wrap_as(reinterpret_cast<PyTypeObject*>(type), t));
   if (requires_grad) t.set_requires_grad(true);
   return result.release();
-  TG_PY_CATCH
 }
 
 bool same_size(PyTensor& self, PyObject* other) {
@@ -120,10 +101,8 @@ bool same_size(PyTensor& self, PyObject* other) {
 }  // namespace
 
 PyMethodDef tensor_basic_methods[] = {
-    {"size", as_c_function(sizes<false>), METH_FASTCALL | METH_KEYWORDS,
-     "size($self, dim=None)\n--\n\nAll sizes, or one."},
-    {"stride", as_c_function(sizes<true>), METH_FASTCALL | METH_KEYWORDS,
-     "stride($self, dim=None)\n--\n\nAll strides, or one."},
+    keyword_method<"size", "(int? dim=None)", sizes<false>>("size($self, dim=None)\n--\n\nAll sizes, or one."),
+    keyword_method<"stride", "(int? dim=None)", sizes<true>>("stride($self, dim=None)\n--\n\nAll strides, or one."),
     {"dim", TG_QUERY(PyLong_FromLong(t.ndim())), METH_NOARGS, "The number of dimensions."},
     {"ndimension", TG_QUERY(PyLong_FromLong(t.ndim())), METH_NOARGS, "The number of dimensions."},
     {"numel", TG_QUERY(PyLong_FromLongLong(t.numel())), METH_NOARGS, "The number of elements."},
@@ -133,9 +112,9 @@ PyMethodDef tensor_basic_methods[] = {
     {"data_ptr", TG_QUERY((record::note_host_read("data_ptr"), PyLong_FromVoidPtr(t.numel() ? t.data_ptr() : nullptr))),
      METH_NOARGS, "The address of the first element."},
     {"element_size", TG_QUERY(PyLong_FromSize_t(t.itemsize())), METH_NOARGS, "Bytes per element."},
-    {"item", item, METH_NOARGS, "The one element of a tensor with one element, as a number."},
-    {"is_contiguous", as_c_function(is_contiguous), METH_FASTCALL | METH_KEYWORDS,
-     "Whether the elements lie in order without gaps."},
+    {"item", guarded<item>, METH_NOARGS, "The one element of a tensor with one element, as a number."},
+    keyword_method<"is_contiguous", "(MemoryFormat? memory_format=None)", is_contiguous>(
+        "Whether the elements lie in order without gaps."),
     {"is_floating_point", TG_QUERY(wrap(t.is_floating_point())), METH_NOARGS, nullptr},
     {"is_complex", TG_QUERY(wrap(t.is_complex())), METH_NOARGS, nullptr},
     {"is_signed", TG_QUERY(wrap(is_signed(t.dtype()))), METH_NOARGS, nullptr},
@@ -154,8 +133,8 @@ PyMethodDef tensor_basic_methods[] = {
     {"_storage_id", TG_QUERY(storage_id(t)), METH_NOARGS, nullptr},
     {"_storage_nbytes", TG_QUERY(storage_nbytes(t)), METH_NOARGS, nullptr},
     {"_storage_address", TG_QUERY(storage_address(t)), METH_NOARGS, nullptr},
-    {"as_subclass", as_subclass, METH_O, "The same memory as an instance of a subclass of Tensor."},
-    {"_make_subclass", make_subclass, METH_VARARGS | METH_STATIC, nullptr},
+    {"as_subclass", guarded<as_subclass>, METH_O, "The same memory as an instance of a subclass of Tensor."},
+    {"_make_subclass", guarded<make_subclass>, METH_VARARGS | METH_STATIC, nullptr},
     {},
 };
 

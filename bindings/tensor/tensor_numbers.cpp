@@ -135,7 +135,6 @@ Scalar item_of(PyObject* o, const char* target) {
 }
 
 int to_truth(PyObject* o) {
-  TG_PY_TRY
   if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) {
     const PyRef answer = own(call_overridden_slot("__bool__", o, nullptr, 0));
     return PyObject_IsTrue(answer.get());
@@ -146,7 +145,6 @@ int to_truth(PyObject* o) {
            format_ints(t.sizes()));
   if (TG_UNLIKELY(record::active())) return record::decide("bool", t);
   return t.item().to<bool>();
-  TG_PY_CATCH_RETURN(-1)
 }
 
 void check_real(const Scalar& value, const char* op) {
@@ -155,13 +153,11 @@ void check_real(const Scalar& value, const char* op) {
 }
 
 PyObject* to_python_int(PyObject* o) {
-  TG_PY_TRY
   if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__int__", o, nullptr, 0);
   const Scalar value = item_of(o, "int");
   check_real(value, "int");
   if (value.is_floating_point() || value.is_complex()) return PyLong_FromDouble(value.to<complex128_t>().real());
   return value.is_bool() ? PyLong_FromLong(value.to<bool>()) : wrap(value);
-  TG_PY_CATCH
 }
 
 TG_COLD void warn_of_float() {
@@ -172,7 +168,6 @@ TG_COLD void warn_of_float() {
 }
 
 PyObject* to_python_float(PyObject* o) {
-  TG_PY_TRY
   if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__float__", o, nullptr, 0);
   if (TG_UNLIKELY(unwrap(o).requires_grad())) warn_of_float();
   if (unwrap(o).is_floating_point())
@@ -180,11 +175,9 @@ PyObject* to_python_float(PyObject* o) {
   const Scalar value = item_of(o, "float");
   check_real(value, "float");
   return PyFloat_FromDouble(value.to<complex128_t>().real());
-  TG_PY_CATCH
 }
 
 PyObject* to_python_index(PyObject* o) {
-  TG_PY_TRY
   if (TG_UNLIKELY(overridden(o, nullptr, 0, nullptr))) return call_overridden_slot("__index__", o, nullptr, 0);
   const Tensor& t = unwrap(o);
   TG_CHECK(t.numel() == 1 && !t.is_floating_point() && !t.is_complex(), Type,
@@ -192,16 +185,13 @@ PyObject* to_python_index(PyObject* o) {
            format_ints(t.sizes()), t.dtype());
   const Scalar value = t.item();
   return value.is_bool() ? PyLong_FromLong(value.to<bool>()) : wrap(value);
-  TG_PY_CATCH
 }
 
 PyObject* iterate(PyObject* o) {
-  TG_PY_TRY
   TG_CHECK(unwrap(o).ndim() > 0, Type, "iteration over a 0-d tensor");
   if (!unbind_call) return not_implemented();
   PyRef rows = own(unbind_call(o, nullptr, 0, nullptr));
   return PyObject_GetIter(rows.get());
-  TG_PY_CATCH
 }
 
 }  // namespace
@@ -228,8 +218,8 @@ void add_number_slots(std::vector<Slot>& slots) {
       {Py_nb_inplace_and, inplace<kAnd>}, {Py_nb_inplace_or, inplace<kOr>}, {Py_nb_inplace_xor, inplace<kXor>},
       {Py_nb_inplace_lshift, inplace<kLeft>}, {Py_nb_inplace_rshift, inplace<kRight>},
       {Py_nb_negative, unary<&neg_call>}, {Py_nb_positive, positive}, {Py_nb_absolute, unary<&abs_call>}, {Py_nb_invert, unary<&invert_call>},
-      {Py_nb_bool, to_truth}, {Py_nb_int, to_python_int}, {Py_nb_float, to_python_float}, {Py_nb_index, to_python_index},
-      {Py_tp_richcompare, compare}, {Py_tp_iter, iterate}});
+      {Py_nb_bool, guarded<to_truth>}, {Py_nb_int, guarded<to_python_int>}, {Py_nb_float, guarded<to_python_float>}, {Py_nb_index, guarded<to_python_index>},
+      {Py_tp_richcompare, compare}, {Py_tp_iter, guarded<iterate>}});
   // clang-format on
 }
 

@@ -38,7 +38,6 @@ int refuse_delete(const char* name) {
 const Tensor& on_tape(const Tensor& t) noexcept { return t.is_sparse() ? kind_of(t)->values(t) : t; }
 
 PyObject* get_grad(PyObject* o, void*) {
-  TG_PY_TRY
   const Tensor& t = unwrap(o);
   Tensor grad = t.grad();
   record::note_known_gradient(t, grad);
@@ -47,11 +46,9 @@ PyObject* get_grad(PyObject* o, void*) {
         "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
         "populated during autograd.backward(): use .retain_grad() on it, or access the leaf Tensor that is meant");
   return wrap(std::move(grad));
-  TG_PY_CATCH
 }
 
 int set_grad(PyObject* o, PyObject* value, void*) {
-  TG_PY_TRY
   const Tensor& t = unwrap(o);
   if (!value || value == Py_None) {
     if (on_tape(t).impl()->autograd()) t.set_grad({});
@@ -61,19 +58,15 @@ int set_grad(PyObject* o, PyObject* value, void*) {
            Py_TYPE(value)->tp_name);
   t.set_grad(unwrap(value));
   return 0;
-  TG_PY_CATCH_RETURN(-1)
 }
 
 int set_requires_grad(PyObject* o, PyObject* value, void*) {
-  TG_PY_TRY
   if (!value) return refuse_delete("requires_grad");
   unwrap(o).set_requires_grad(to_bool(value, {"requires_grad", "value"}));
   return 0;
-  TG_PY_CATCH_RETURN(-1)
 }
 
 int set_data(PyObject* o, PyObject* value, void*) {
-  TG_PY_TRY
   if (!value) return refuse_delete("data");
   const Tensor& t = unwrap(o);
   const Tensor& source = to_tensor(value, {"data", "value"});
@@ -89,7 +82,6 @@ int set_data(PyObject* o, PyObject* value, void*) {
   impl->set_storage(source.impl()->storage(), source.dtype());
   impl->set_geometry(sizes, strides, offset);
   return 0;
-  TG_PY_CATCH_RETURN(-1)
 }
 
 PyObject* base_of(const Tensor& t) {
@@ -116,7 +108,6 @@ PyObject* swapped(PyObject* o, const char* name, bool adjoint) {
 }
 
 PyObject* get_T(PyObject* o, void*) {
-  TG_PY_TRY
   const int n = unwrap(o).ndim();
   if (n == 2 || n == 0) return swapped(o, "T", false);
   if (n != 1)
@@ -128,23 +119,19 @@ PyObject* get_T(PyObject* o, void*) {
   PyRef dims = own(PyTuple_New(n));
   for (int i = 0; i < n; ++i) PyTuple_SET_ITEM(dims.get(), i, check(PyLong_FromLong(n - 1 - i)));
   return call_method(o, "permute", dims.get()).release();
-  TG_PY_CATCH
 }
 
 template <bool kAdjoint, bool kMatrix>
 PyObject* get_transposed(PyObject* o, void*) {
-  TG_PY_TRY
   const char* name = kAdjoint ? (kMatrix ? "mH" : "H") : "mT";
   TG_CHECK(kMatrix || unwrap(o).ndim() == 2 || unwrap(o).ndim() == 0, Runtime,
            "{}: only supported on matrices: got shape {}", name, format_ints(unwrap(o).sizes()));
   return swapped(o, name, kAdjoint);
-  TG_PY_CATCH
 }
 
 // The real or imaginary part: of a complex tensor a view of every other number.
 template <int kPart>
 PyObject* get_part(PyObject* o, void*) {
-  TG_PY_TRY
   const Tensor& t = unwrap(o);
   if (!t.is_complex()) {
     TG_CHECK(kPart == 0, Runtime, "imag: only complex tensors have an imaginary part: got {}", t.dtype());
@@ -155,17 +142,14 @@ PyObject* get_part(PyObject* o, void*) {
   PyRef dim = own(PyLong_FromLong(-1));
   PyRef index = own(PyLong_FromLong(kPart));
   return call_method(pairs.get(), "select", dim.get(), index.get()).release();
-  TG_PY_CATCH
 }
 
 template <int kPart>
 int set_part(PyObject* o, PyObject* value, void*) {
-  TG_PY_TRY
   if (!value) return refuse_delete(kPart ? "imag" : "real");
   PyRef part = own(get_part<kPart>(o, nullptr));
   call_method(part.get(), "copy_", value);
   return 0;
-  TG_PY_CATCH_RETURN(-1)
 }
 
 PyObject* dims_names(const Tensor& t) {
@@ -213,23 +197,23 @@ PyGetSetDef tensor_properties[] = {
     {"ndim", TG_GET(PyLong_FromLong(t.ndim())), nullptr, "The number of dimensions.", nullptr},
     {"itemsize", TG_GET(PyLong_FromSize_t(t.itemsize())), nullptr, "Bytes per element.", nullptr},
     {"nbytes", TG_GET(PyLong_FromLongLong(t.nbytes())), nullptr, "Bytes of all elements together.", nullptr},
-    {"grad", get_grad, set_grad, "The gradient accumulated by backward(), or None.", nullptr},
-    {"_grad", get_grad, set_grad, "PyTorch's other name for grad.", nullptr},
+    {"grad", guarded<get_grad>, guarded<set_grad>, "The gradient accumulated by backward(), or None.", nullptr},
+    {"_grad", guarded<get_grad>, guarded<set_grad>, "PyTorch's other name for grad.", nullptr},
     {"grad_fn", TG_GET_CHECKED(grad_fn_object(t)), nullptr, "The node that made this tensor, or None.", nullptr},
-    {"requires_grad", TG_GET(wrap(on_tape(t).requires_grad())), set_requires_grad, "Whether gradients flow here.",
-     nullptr},
+    {"requires_grad", TG_GET(wrap(on_tape(t).requires_grad())), guarded<set_requires_grad>,
+     "Whether gradients flow here.", nullptr},
     {"is_leaf", TG_GET(wrap(t.is_leaf())), nullptr, "Whether no recorded operator made this tensor.", nullptr},
     {"retains_grad", TG_GET(retains(t)), nullptr, "Whether a tensor that is not a leaf keeps its .grad.", nullptr},
     {"output_nr", TG_GET(output_number(t)), nullptr, nullptr, nullptr},
-    {"data", TG_GET_CHECKED(wrap(t.data_alias())), set_data, "The same memory, unknown to the tape.", nullptr},
+    {"data", TG_GET_CHECKED(wrap(t.data_alias())), guarded<set_data>, "The same memory, unknown to the tape.", nullptr},
     {"_version", TG_GET(PyLong_FromUnsignedLong(t.version())), nullptr, nullptr, nullptr},
     {"_base", TG_GET(base_of(t)), nullptr, "Of a view, the tensor it looks into.", nullptr},
-    {"T", get_T, nullptr, "The view with its dimensions reversed.", nullptr},
-    {"mT", get_transposed<false, true>, nullptr, "The view with the last two dimensions swapped.", nullptr},
-    {"H", get_transposed<true, false>, nullptr, "A matrix, transposed and conjugated.", nullptr},
-    {"mH", get_transposed<true, true>, nullptr, "The last two dimensions swapped, and conjugated.", nullptr},
-    {"real", get_part<0>, set_part<0>, "The real part; of a real tensor, itself.", nullptr},
-    {"imag", get_part<1>, set_part<1>, "The imaginary part of a complex tensor.", nullptr},
+    {"T", guarded<get_T>, nullptr, "The view with its dimensions reversed.", nullptr},
+    {"mT", guarded<get_transposed<false, true>>, nullptr, "The view with the last two dimensions swapped.", nullptr},
+    {"H", guarded<get_transposed<true, false>>, nullptr, "A matrix, transposed and conjugated.", nullptr},
+    {"mH", guarded<get_transposed<true, true>>, nullptr, "The last two dimensions swapped, and conjugated.", nullptr},
+    {"real", guarded<get_part<0>>, guarded<set_part<0>>, "The real part; of a real tensor, itself.", nullptr},
+    {"imag", guarded<get_part<1>>, guarded<set_part<1>>, "The imaginary part of a complex tensor.", nullptr},
     {"is_cpu", TG_GET(wrap(device_of(t).is_cpu())), nullptr, nullptr, nullptr},
     {"is_cuda", TG_GET(wrap(device_of(t).is_cuda())), nullptr, nullptr, nullptr},
     {"is_meta", TG_GET(wrap(t.is_meta())), nullptr, nullptr, nullptr},

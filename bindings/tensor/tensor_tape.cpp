@@ -1,7 +1,7 @@
 // Methods of tensors that concern the tape.
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"
-#include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 
@@ -22,18 +22,7 @@ std::vector<Tensor> tensors_or_none(PyObject* o, const Ctx& ctx) {
   return result;
 }
 
-PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired},
-                                 {"gradient", ArgKind::Tensor, kNone},
-                                 {"retain_graph", ArgKind::Bool, kNone},
-                                 {"create_graph", ArgKind::Bool},
-                                 {"inputs", ArgKind::Any, kNone}};
-  static Signature signature{
-      "backward", rows, 5,
-      5,          -1,   "(Tensor? gradient=None, bool? retain_graph=None, bool create_graph=False, inputs=None)"};
-  Arguments<5> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* backward(PyObject*, const ArgumentsBase& a) {
   autograd::BackwardOptions options;
   options.create_graph = a.boolean(3, false);
   options.retain_graph = a.optional_boolean(2).value_or(options.create_graph);
@@ -46,18 +35,11 @@ PyObject* backward(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyOb
     autograd::run_backward(roots, grads, inputs, options);
   }
   Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
-PyObject* requires_grad_(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
-  TG_PY_TRY
-  static constexpr Arg rows[] = {{"input", ArgKind::Tensor, kRequired}, {"requires_grad", ArgKind::Bool}};
-  static Signature signature{"requires_grad_", rows, 2, 2, -1, "(bool requires_grad=True)"};
-  Arguments<2> a(signature);
-  if (!a.unpack(self, args, nargs, kwnames)) return nullptr;
+PyObject* requires_grad_(PyObject* self, const ArgumentsBase& a) {
   a.tensor(0).set_requires_grad(a.boolean(1, true));
   return return_self(self);
-  TG_PY_CATCH
 }
 
 // Detaches the tensor from the tape; it then requires no gradient.
@@ -76,11 +58,9 @@ PyObject* detach_(PyTensor& self) {
 
 // clang-format off
 PyMethodDef tensor_tape_methods[] = {
-    {"backward", as_c_function(backward), METH_FASTCALL | METH_KEYWORDS,
-     "backward($self, gradient=None, retain_graph=None, create_graph=False, inputs=None)\n--\n\n"
-     "Adds the gradient of this tensor to .grad of the leaves that it was computed from."},
-    {"requires_grad_", as_c_function(requires_grad_), METH_FASTCALL | METH_KEYWORDS,
-     "requires_grad_($self, requires_grad=True)\n--\n\nAsks for a gradient; returns the tensor."},
+    keyword_method<"backward", "(Tensor? gradient=None, bool? retain_graph=None, bool create_graph=False, inputs=None)", backward>("backward($self, gradient=None, retain_graph=None, create_graph=False, inputs=None)\n--\n\n"
+     "Adds the gradient of this tensor to .grad of the leaves that it was computed from."),
+    keyword_method<"requires_grad_", "(bool requires_grad=True)", requires_grad_>("requires_grad_($self, requires_grad=True)\n--\n\nAsks for a gradient; returns the tensor."),
     method<"retain_grad", [](PyTensor& self) { self.tensor.retain_grad(); }>("Keeps .grad of a tensor that is not a leaf."),
     method<"detach", [](PyTensor& self) { return wrap(self.tensor.detach()); }>("The same memory, not on the tape."),
     method<"detach_", detach_>("Takes this tensor off the tape."),

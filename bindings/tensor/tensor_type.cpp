@@ -47,7 +47,6 @@ std::vector<PyMethodDef>& all_methods() {
 
 // Parameter(data=None, requires_grad=True): a tensor over the same memory that requires a gradient.
 PyObject* parameter_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   static const char* names[] = {"data", "requires_grad", nullptr};
   PyObject* data = nullptr;
   int requires_grad = 1;
@@ -68,13 +67,12 @@ PyObject* parameter_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   PyRef result = own(wrap_as(type, tensor));
   if (requires_grad) tensor.set_requires_grad(true);
   return result.release();
-  TG_PY_CATCH
 }
 
 bool init_parameter(PyObject* module) {
   // clang-format off
   parameter_type = add_type(module, "tapegrad.nn.Parameter", sizeof(PyTensor), Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, {
-      {Py_tp_new, parameter_new}, {Py_tp_dealloc, tensor_dealloc}, {Py_tp_finalize, tensor_finalize},
+      {Py_tp_new, guarded<parameter_new>}, {Py_tp_dealloc, tensor_dealloc}, {Py_tp_finalize, tensor_finalize},
       {Py_tp_traverse, tensor_traverse}, {Py_tp_clear, tensor_clear},
       {Py_tp_doc, "Parameter(data=None, requires_grad=True)\n\nA tensor that a module registers as one of its parameters."},
       }, tensor_type);
@@ -96,7 +94,7 @@ bool init_tensor_type(PyObject* module) {
   install_release_hook();
   // clang-format off
   std::vector<Slot> slots = {
-      {Py_tp_new, tensor_new}, {Py_tp_dealloc, tensor_dealloc}, {Py_tp_finalize, tensor_finalize},
+      {Py_tp_new, guarded<tensor_new>}, {Py_tp_dealloc, tensor_dealloc}, {Py_tp_finalize, tensor_finalize},
       {Py_tp_traverse, tensor_traverse}, {Py_tp_clear, tensor_clear}, {Py_tp_hash, tensor_hash}, {Py_tp_members, members},
       {Py_tp_methods, all_methods().data()}, {Py_tp_getset, overridable_properties(tensor_properties)},
       {Py_tp_doc, "A rectangular array of numbers of one dtype on one device."}};

@@ -28,7 +28,6 @@ PyObject* make_device(Device value, bool has_index) noexcept {
 }
 
 PyObject* device_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   static const char* names[] = {"type", "index", nullptr};
   PyObject* type = nullptr;
   PyObject* index = nullptr;
@@ -58,7 +57,6 @@ PyObject* device_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
     has_index = true;
   }
   return make_device(device, has_index);
-  TG_PY_CATCH
 }
 
 std::string text_of(PyObject* o) {
@@ -135,7 +133,7 @@ PyObject* wrap(Device device) noexcept {
 bool init_device(PyObject* module) {
   // clang-format off
   device_type = add_type(module, "tapegrad.device", sizeof(PyDevice), 0, {
-      {Py_tp_new, device_new}, {Py_tp_repr, device_repr}, {Py_tp_str, device_str}, {Py_tp_richcompare, device_compare},
+      {Py_tp_new, guarded<device_new>}, {Py_tp_repr, device_repr}, {Py_tp_str, device_str}, {Py_tp_richcompare, device_compare},
       {Py_tp_hash, device_hash}, {Py_tp_methods, methods}, {Py_tp_getset, properties}});
   // clang-format on
   return device_type != nullptr;

@@ -53,7 +53,6 @@ uint64_t to_seed(PyObject* o, const char* op) {
 }
 
 PyObject* generator_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   static const char* names[] = {"device", nullptr};
   PyObject* device = nullptr;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O:Generator", const_cast<char**>(names), &device)) return nullptr;
@@ -67,7 +66,6 @@ PyObject* generator_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
     TG_CHECK(d.index < cuda.count(), Runtime, "Generator: there is no device {}: got {} of them", d, cuda.count());
   }
   return wrap_on(d, make_intrusive<Generator>());
-  TG_PY_CATCH
 }
 
 void generator_dealloc(PyObject* o) {
@@ -228,7 +226,7 @@ PyObject* wrap_generator(GeneratorPtr generator) noexcept {
 bool init_generator(PyObject* module) {
   generator_type =
       add_type(module, "tapegrad.Generator", sizeof(GeneratorObject), 0,
-               {{Py_tp_new, generator_new},
+               {{Py_tp_new, guarded<generator_new>},
                 {Py_tp_dealloc, generator_dealloc},
                 {Py_tp_methods, methods},
                 {Py_tp_getset, properties},

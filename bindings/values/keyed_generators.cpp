@@ -223,7 +223,6 @@ PyObject* begin(PyObject* instance, PyObject* random_state) {
 
 // _keyed_seed(token, seed of the pass, index): starts all generators from these two numbers.
 PyObject* seed(PyObject*, PyObject* const* args, Py_ssize_t n) {
-  TG_PY_TRY
   TG_CHECK(n == 3, Type, "_keyed_seed: expected 3 arguments: got {}", n);
   saved_of(args[0]);
   const auto base = static_cast<uint64_t>(to_int(args[1], {"_keyed_seed", "seed", 2}));
@@ -244,7 +243,6 @@ PyObject* seed(PyObject*, PyObject* const* args, Py_ssize_t n) {
   }
   default_cpu_generator()->manual_seed(key);
   Py_RETURN_NONE;
-  TG_PY_CATCH
 }
 
 // _keyed_end(token): as if nothing had been drawn.
@@ -279,7 +277,7 @@ void own_generator(PyObject* flag) {
 
 PyMethodDef keyed_generator_functions[] = {
     method<"_keyed_begin", begin>(),
-    {"_keyed_seed", as_c_function(seed), METH_FASTCALL, nullptr},
+    {"_keyed_seed", as_c_function(guarded<seed>), METH_FASTCALL, nullptr},
     method<"_keyed_end", end>(),
     method<"_keyed_own_generator", own_generator>(),
     {},

@@ -27,7 +27,6 @@ PyObject* from_tuple(PyObject* tuple) noexcept {
 }
 
 PyObject* size_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
-  TG_PY_TRY
   PyObject* items = nullptr;
   if (kwargs && PyDict_GET_SIZE(kwargs)) {
     PyErr_SetString(PyExc_TypeError, "Size() takes no keyword arguments");
@@ -40,7 +39,6 @@ PyObject* size_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple.get()); ++i)
     values.push_back(to_int(PyTuple_GET_ITEM(tuple.get(), i), {"Size", "items"}));
   return wrap(IntSpan(values));
-  TG_PY_CATCH
 }
 
 PyObject* size_repr(PyObject* o) {
@@ -108,7 +106,7 @@ PyObject* wrap(IntSpan values) noexcept {
 bool init_size(PyObject* module) {
   // clang-format off
   size_type = add_type(module, "tapegrad.Size", 0, 0, {
-      {Py_tp_new, size_new}, {Py_tp_repr, size_repr}, {Py_tp_methods, methods},
+      {Py_tp_new, guarded<size_new>}, {Py_tp_repr, size_repr}, {Py_tp_methods, methods},
       {Py_nb_add, size_add}, {Py_sq_concat, size_concat}, {Py_sq_repeat, size_repeat}, {Py_mp_subscript, size_subscript}}, &PyTuple_Type);
   // clang-format on
   return size_type != nullptr;
