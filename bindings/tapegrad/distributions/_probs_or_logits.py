@@ -16,16 +16,12 @@ class _ProbsOrLogits:
             raise ValueError(f"{type(self).__name__}: Either `probs` or `logits` must be specified, but not both.")
         return {"logits": logits} if probs is None else {"probs": probs}
 
-    @property
-    def _param(self):
-        return self.__dict__["probs"] if "probs" in self.__dict__ else self.logits
+    _param = property(lambda self: self.__dict__["probs"] if "probs" in self.__dict__ else self.logits)
 
     def _new(self, *args, **kwargs):
         return self._param.new(*args, **kwargs)
 
-    @property
-    def param_shape(self):
-        return self._param.size()
+    param_shape = property(lambda self: self._param.size())
 
     @lazy_property
     def logits(self):

@@ -97,13 +97,8 @@ class _IndependentConstraint(Constraint):
                 f"constraints.independent: expected a number of dimensions: got {reinterpreted_batch_ndims!r}")
         self.base_constraint, self.reinterpreted_batch_ndims = base_constraint, reinterpreted_batch_ndims
 
-    @property
-    def is_discrete(self) -> bool:
-        return self.base_constraint.is_discrete
-
-    @property
-    def event_dim(self) -> int:
-        return self.base_constraint.event_dim + self.reinterpreted_batch_ndims
+    is_discrete = property(lambda self: self.base_constraint.is_discrete)
+    event_dim = property(lambda self: self.base_constraint.event_dim + self.reinterpreted_batch_ndims)
 
     def check(self, value):
         result = self.base_constraint.check(value)
@@ -123,13 +118,8 @@ class MixtureSameFamilyConstraint(Constraint):
         _demand(isinstance(base_constraint, Constraint), f"MixtureSameFamilyConstraint: expected a constraint: got {type(base_constraint).__name__}")
         self.base_constraint = base_constraint
 
-    @property
-    def is_discrete(self) -> bool:
-        return self.base_constraint.is_discrete
-
-    @property
-    def event_dim(self) -> int:
-        return self.base_constraint.event_dim
+    is_discrete = property(lambda self: self.base_constraint.is_discrete)
+    event_dim = property(lambda self: self.base_constraint.event_dim)
 
     def check(self, value):
         if value.dim() < self.event_dim:
@@ -298,13 +288,8 @@ class _Sequence(Constraint):
         self.cseq, self.dim = list(cseq), dim
         _demand(all(isinstance(c, Constraint) for c in self.cseq), "constraints: expected a sequence of constraints")
 
-    @property
-    def is_discrete(self) -> bool:
-        return any(c.is_discrete for c in self.cseq)
-
-    @property
-    def event_dim(self) -> int:
-        return max(c.event_dim for c in self.cseq)
+    is_discrete = property(lambda self: any(c.is_discrete for c in self.cseq))
+    event_dim = property(lambda self: max(c.event_dim for c in self.cseq))
 
     def _check_dim(self, value) -> None:
         _demand(-value.dim() <= self.dim < value.dim(), f"constraints: dim {self.dim} is out of range for a value with {value.dim()} dimensions")

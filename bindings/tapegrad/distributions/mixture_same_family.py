@@ -55,9 +55,7 @@ class MixtureSameFamily(Distribution):
         probs = self._mixture_distribution.probs
         return probs.reshape(probs.shape + (1,) * self._event_ndims)
 
-    @property
-    def mean(self):
-        return (self._weights() * self._component_distribution.mean).sum(-1 - self._event_ndims)
+    mean = property(lambda self: (self._weights() * self._component_distribution.mean).sum(-1 - self._event_ndims))
 
     @property
     def variance(self):

@@ -62,9 +62,7 @@ class TransformedDistribution(Distribution):
         extra = len(self.event_shape) - support.event_dim
         return constraints.independent(support, extra) if extra > 0 else support
 
-    @property
-    def has_rsample(self) -> bool:
-        return self.base_dist.has_rsample
+    has_rsample = property(lambda self: self.base_dist.has_rsample)
 
     def _through(self, x):
         for t in self.transforms:

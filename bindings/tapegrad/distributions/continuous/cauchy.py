@@ -15,13 +15,8 @@ class Cauchy(LocationScale):
     def __init__(self, loc, scale, validate_args=None):
         super().__init__(self._set_parameters(loc=loc, scale=scale), validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return self.loc.new_full(self._extended_shape(), float("nan"))
-
-    @property
-    def variance(self):
-        return self.loc.new_full(self._extended_shape(), float("inf"))
+    mean = property(lambda self: self.loc.new_full(self._extended_shape(), float("nan")))
+    variance = property(lambda self: self.loc.new_full(self._extended_shape(), float("inf")))
 
     def rsample(self, sample_shape=()):
         return self.loc + self.loc.detach().new_empty(self._extended_shape(sample_shape)).cauchy_() * self.scale

@@ -17,21 +17,10 @@ class Exponential(ExponentialFamily):
     def __init__(self, rate, validate_args=None):
         super().__init__(self._set_parameters(rate=rate), validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return self.rate.reciprocal()
-
-    @property
-    def mode(self):
-        return self.rate * 0
-
-    @property
-    def stddev(self):
-        return self.rate.reciprocal()
-
-    @property
-    def variance(self):
-        return self.rate.pow(-2)
+    mean = property(lambda self: self.rate.reciprocal())
+    mode = property(lambda self: self.rate * 0)
+    stddev = property(lambda self: self.rate.reciprocal())
+    variance = property(lambda self: self.rate.pow(-2))
 
     def rsample(self, sample_shape=()):
         return self.rate.detach().new_empty(self._extended_shape(sample_shape)).exponential_() / self.rate
@@ -50,9 +39,7 @@ class Exponential(ExponentialFamily):
     def entropy(self):
         return 1 - self.rate.log()
 
-    @property
-    def _natural_params(self):
-        return (-self.rate,)
+    _natural_params = property(lambda self: (-self.rate,))
 
     def _log_normalizer(self, x):
         return -(-x).log()

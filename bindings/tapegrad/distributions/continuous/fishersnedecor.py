@@ -21,9 +21,7 @@ class FisherSnedecor(Distribution):
         self._gamma2 = Gamma(self.df2 * 0.5, self.df2)
         super().__init__(batch_shape, validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return (self.df2 / (self.df2 - 2)).masked_fill(self.df2 <= 2, float("nan"))
+    mean = property(lambda self: (self.df2 / (self.df2 - 2)).masked_fill(self.df2 <= 2, float("nan")))
 
     @property
     def mode(self):

@@ -21,17 +21,9 @@ class Gamma(ExponentialFamily):
     def __init__(self, concentration, rate, validate_args=None):
         super().__init__(self._set_parameters(concentration=concentration, rate=rate), validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return self.concentration / self.rate
-
-    @property
-    def mode(self):
-        return ((self.concentration - 1) / self.rate).clamp(min=0)
-
-    @property
-    def variance(self):
-        return self.concentration / self.rate.square()
+    mean = property(lambda self: self.concentration / self.rate)
+    mode = property(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
+    variance = property(lambda self: self.concentration / self.rate.square())
 
     def rsample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
@@ -51,9 +43,7 @@ class Gamma(ExponentialFamily):
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
 
-    @property
-    def _natural_params(self):
-        return self.concentration - 1, -self.rate
+    _natural_params = property(lambda self: (self.concentration - 1, -self.rate))
 
     def _log_normalizer(self, x, y):
         return (x + 1).lgamma() + (x + 1) * (-y.reciprocal()).log()

@@ -37,19 +37,10 @@ class Gumbel(TransformedDistribution):
         y = (self.loc - value) / self.scale
         return y - y.exp() - self.scale.log()
 
-    @property
-    def mean(self):
-        return self.loc + self.scale * euler_constant
-
+    mean = property(lambda self: self.loc + self.scale * euler_constant)
     mode = same_as("loc")
-
-    @property
-    def stddev(self):
-        return (math.pi / math.sqrt(6)) * self.scale
-
-    @property
-    def variance(self):
-        return self.stddev.pow(2)
+    stddev = property(lambda self: (math.pi / math.sqrt(6)) * self.scale)
+    variance = property(lambda self: self.stddev.pow(2))
 
     def entropy(self):
         return self.scale.log() + (1 + euler_constant)

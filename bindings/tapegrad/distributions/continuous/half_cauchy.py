@@ -18,10 +18,7 @@ class HalfCauchy(Folded):
     def __init__(self, scale, validate_args=None):
         super().__init__(Cauchy(0, scale, validate_args=False), validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return self.scale.new_full(self._extended_shape(), math.inf)
-
+    mean = property(lambda self: self.scale.new_full(self._extended_shape(), math.inf))
     variance = same_as("base_dist.variance")
 
     def _log_prob(self, value):

@@ -15,10 +15,5 @@ class HalfNormal(Folded):
     def __init__(self, scale, validate_args=None):
         super().__init__(Normal(0, scale, validate_args=False), validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return self.scale * math.sqrt(2 / math.pi)
-
-    @property
-    def variance(self):
-        return self.scale.pow(2) * (1 - 2 / math.pi)
+    mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
+    variance = property(lambda self: self.scale.pow(2) * (1 - 2 / math.pi))

@@ -30,9 +30,7 @@ class InverseGamma(TransformedDistribution):
         finite = self.rate / (self.concentration - 1)
         return tapegrad.where(self.concentration > 1, finite, float("inf"))
 
-    @property
-    def mode(self):
-        return self.rate / (self.concentration + 1)
+    mode = property(lambda self: self.rate / (self.concentration + 1))
 
     @property
     def variance(self):

@@ -17,13 +17,8 @@ class Laplace(LocationScale):
     def __init__(self, loc, scale, validate_args=None):
         super().__init__(self._set_parameters(loc=loc, scale=scale), validate_args=validate_args)
 
-    @property
-    def variance(self):
-        return 2 * self.scale.square()
-
-    @property
-    def stddev(self):
-        return 2**0.5 * self.scale
+    variance = property(lambda self: 2 * self.scale.square())
+    stddev = property(lambda self: 2**0.5 * self.scale)
 
     def rsample(self, sample_shape=()):
         # u in (-1, 1): its sign is the side, -log(1 - |u|) the distance.

@@ -20,14 +20,8 @@ class LogNormal(OfNormal, TransformedDistribution):
 
     loc = same_as("base_dist.loc")
     scale = same_as("base_dist.scale")
-
-    @property
-    def mean(self):
-        return (self.loc + self.scale.square() / 2).exp()
-
-    @property
-    def mode(self):
-        return (self.loc - self.scale.square()).exp()
+    mean = property(lambda self: (self.loc + self.scale.square() / 2).exp())
+    mode = property(lambda self: (self.loc - self.scale.square()).exp())
 
     @property
     def variance(self):

@@ -22,9 +22,7 @@ class Normal(LocationScale, ExponentialFamily):
     def __init__(self, loc, scale, validate_args=None):
         super().__init__(self._set_parameters(loc=loc, scale=scale), validate_args=validate_args)
 
-    @property
-    def variance(self):
-        return self.scale.square()
+    variance = property(lambda self: self.scale.square())
 
     def sample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)
@@ -48,9 +46,7 @@ class Normal(LocationScale, ExponentialFamily):
     def entropy(self):
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
-    @property
-    def _natural_params(self):
-        return self.loc / self.scale.square(), -0.5 * self.scale.square().reciprocal()
+    _natural_params = property(lambda self: (self.loc / self.scale.square(), -0.5 * self.scale.square().reciprocal()))
 
     def _log_normalizer(self, x, y):
         return -0.25 * x.square() / y + 0.5 * (-math.pi / y).log()

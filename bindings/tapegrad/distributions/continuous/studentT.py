@@ -24,10 +24,7 @@ class StudentT(Distribution):
         self._chi2 = Chi2(self.df)
         super().__init__(batch_shape, validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return self.loc.masked_fill(self.df <= 1, float("nan"))
-
+    mean = property(lambda self: self.loc.masked_fill(self.df <= 1, float("nan")))
     mode = same_as("loc")
 
     @property

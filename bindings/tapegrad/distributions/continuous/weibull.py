@@ -33,9 +33,7 @@ class Weibull(TransformedDistribution):
         new.transforms = new._steps()
         return new
 
-    @property
-    def mean(self):
-        return self.scale * (1 + self.concentration_reciprocal).lgamma().exp()
+    mean = property(lambda self: self.scale * (1 + self.concentration_reciprocal).lgamma().exp())
 
     @property
     def mode(self):

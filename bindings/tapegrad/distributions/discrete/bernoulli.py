@@ -23,14 +23,8 @@ class Bernoulli(BinaryParameters, ExponentialFamily):
         super().__init__(self._set_outcome(probs, logits), validate_args=validate_args)
 
     mean = same_as("probs")
-
-    @property
-    def mode(self):
-        return (self.probs >= 0.5).to(self.probs).masked_fill(self.probs == 0.5, float("nan"))
-
-    @property
-    def variance(self):
-        return self.probs * (1 - self.probs)
+    mode = property(lambda self: (self.probs >= 0.5).to(self.probs).masked_fill(self.probs == 0.5, float("nan")))
+    variance = property(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=()):
         with tapegrad.no_grad():
@@ -47,9 +41,7 @@ class Bernoulli(BinaryParameters, ExponentialFamily):
     def enumerate_support(self, expand: bool = True):
         return self._enumerated(tapegrad.arange(2, dtype=self._param.dtype, device=self._param.device), expand)
 
-    @property
-    def _natural_params(self):
-        return (tapegrad.logit(self.probs),)
+    _natural_params = property(lambda self: (tapegrad.logit(self.probs),))
 
     def _log_normalizer(self, x):
         return x.exp().log1p()

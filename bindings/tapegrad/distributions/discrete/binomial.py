@@ -27,17 +27,9 @@ class Binomial(BinaryParameters, Distribution):
     def support(self):
         return constraints.integer_interval(0, self.total_count)
 
-    @property
-    def mean(self):
-        return self.total_count * self.probs
-
-    @property
-    def mode(self):
-        return ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count)
-
-    @property
-    def variance(self):
-        return self.total_count * self.probs * (1 - self.probs)
+    mean = property(lambda self: self.total_count * self.probs)
+    mode = property(lambda self: ((self.total_count + 1) * self.probs).floor().clamp(max=self.total_count))
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=()):
         shape = self._extended_shape(sample_shape)

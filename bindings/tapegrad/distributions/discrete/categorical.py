@@ -35,10 +35,7 @@ class Categorical(CategoricalParameters, Distribution):
         return tapegrad.full(self._extended_shape(), float("nan"), dtype=self.probs.dtype, device=self.probs.device)
 
     variance = same_as("mean")
-
-    @property
-    def mode(self):
-        return self.probs.argmax(dim=-1)
+    mode = property(lambda self: self.probs.argmax(dim=-1))
 
     def sample(self, sample_shape=()):
         shape = tapegrad.Size(sample_shape)

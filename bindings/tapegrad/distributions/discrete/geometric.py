@@ -22,17 +22,9 @@ class Geometric(BinaryParameters, Distribution):
         if self._validate_args and probs is not None and not (self.probs > 0).all():
             raise ValueError(f"Geometric: Expected parameter probs of distribution {self!r} to be positive but found invalid values:\n{self.probs}")
 
-    @property
-    def mean(self):
-        return 1 / self.probs - 1
-
-    @property
-    def mode(self):
-        return tapegrad.zeros_like(self.probs)
-
-    @property
-    def variance(self):
-        return (1 / self.probs - 1) / self.probs
+    mean = property(lambda self: 1 / self.probs - 1)
+    mode = property(lambda self: tapegrad.zeros_like(self.probs))
+    variance = property(lambda self: (1 / self.probs - 1) / self.probs)
 
     def sample(self, sample_shape=()):
         with tapegrad.no_grad():

@@ -31,13 +31,8 @@ class Multinomial(OfCategorical, Distribution):
     def support(self):
         return constraints.multinomial(self.total_count)
 
-    @property
-    def mean(self):
-        return self.probs * self.total_count
-
-    @property
-    def variance(self):
-        return self.total_count * self.probs * (1 - self.probs)
+    mean = property(lambda self: self.probs * self.total_count)
+    variance = property(lambda self: self.total_count * self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=()):
         drawn = self._categorical.sample((self.total_count, *tapegrad.Size(sample_shape))).movedim(0, -1)

@@ -23,17 +23,9 @@ class NegativeBinomial(BinaryParameters, Distribution):
     def __init__(self, total_count, probs=None, logits=None, validate_args=None):
         super().__init__(self._set_counted(total_count, probs, logits), validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return self.total_count * self.logits.exp()
-
-    @property
-    def mode(self):
-        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0)
-
-    @property
-    def variance(self):
-        return self.mean / (-self.logits).sigmoid()
+    mean = property(lambda self: self.total_count * self.logits.exp())
+    mode = property(lambda self: ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0.0))
+    variance = property(lambda self: self.mean / (-self.logits).sigmoid())
 
     @lazy_property
     def _gamma(self):

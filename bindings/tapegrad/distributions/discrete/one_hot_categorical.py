@@ -29,9 +29,7 @@ class OneHotCategorical(OfCategorical, Distribution):
     def mode(self):
         return tapegrad.nn.functional.one_hot(self.probs.argmax(-1), self.event_shape[0]).to(self.probs)
 
-    @property
-    def variance(self):
-        return self.probs * (1 - self.probs)
+    variance = property(lambda self: self.probs * (1 - self.probs))
 
     def sample(self, sample_shape=()):
         return tapegrad.nn.functional.one_hot(self._categorical.sample(sample_shape), self.event_shape[0]).to(self.probs)

@@ -20,11 +20,7 @@ class Poisson(ExponentialFamily):
         super().__init__(self._set_parameters(rate=rate), validate_args=validate_args)
 
     mean = same_as("rate")
-
-    @property
-    def mode(self):
-        return self.rate.floor()
-
+    mode = property(lambda self: self.rate.floor())
     variance = same_as("rate")
 
     def sample(self, sample_shape=()):
@@ -36,9 +32,7 @@ class Poisson(ExponentialFamily):
         rate, value = broadcast_all(self.rate, value)
         return tapegrad.xlogy(value, rate) - rate - (value + 1).lgamma()
 
-    @property
-    def _natural_params(self):
-        return (self.rate.log(),)
+    _natural_params = property(lambda self: (self.rate.log(),))
 
     def _log_normalizer(self, x):
         return x.exp()

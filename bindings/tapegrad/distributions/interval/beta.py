@@ -22,21 +22,10 @@ class Beta(ExponentialFamily):
         self._dirichlet = Dirichlet(tapegrad.stack(broadcast_all(concentration1, concentration0), -1), validate_args=validate_args)
         super().__init__(self._dirichlet._batch_shape, validate_args=validate_args)
 
-    @property
-    def concentration1(self):
-        return self._dirichlet.concentration[..., 0]
-
-    @property
-    def concentration0(self):
-        return self._dirichlet.concentration[..., 1]
-
-    @property
-    def mean(self):
-        return self.concentration1 / (self.concentration1 + self.concentration0)
-
-    @property
-    def mode(self):
-        return self._dirichlet.mode[..., 0]
+    concentration1 = property(lambda self: self._dirichlet.concentration[..., 0])
+    concentration0 = property(lambda self: self._dirichlet.concentration[..., 1])
+    mean = property(lambda self: self.concentration1 / (self.concentration1 + self.concentration0))
+    mode = property(lambda self: self._dirichlet.mode[..., 0])
 
     @property
     def variance(self):
@@ -53,9 +42,7 @@ class Beta(ExponentialFamily):
     def entropy(self):
         return self._dirichlet.entropy()
 
-    @property
-    def _natural_params(self):
-        return self.concentration1, self.concentration0
+    _natural_params = property(lambda self: (self.concentration1, self.concentration0))
 
     def _log_normalizer(self, x, y):
         return x.lgamma() + y.lgamma() - (x + y).lgamma()

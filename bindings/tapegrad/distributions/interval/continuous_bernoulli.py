@@ -83,9 +83,7 @@ class ContinuousBernoulli(BinaryParameters, ExponentialFamily):
         log_0, log_1 = (-self.probs).log1p(), self.probs.log()
         return self.mean * (log_0 - log_1) - self._cont_bern_log_norm() - log_0
 
-    @property
-    def _natural_params(self):
-        return (self.logits,)
+    _natural_params = property(lambda self: (self.logits,))
 
     def _log_normalizer(self, x):
         low, high = self._lims

@@ -31,9 +31,7 @@ class Kumaraswamy(TransformedDistribution):
                  PowerTransform(exponent=self.concentration1.reciprocal())]
         super().__init__(base, steps, validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return _moment(self.concentration1, self.concentration0, 1)
+    mean = property(lambda self: _moment(self.concentration1, self.concentration0, 1))
 
     @property
     def mode(self):
@@ -41,9 +39,7 @@ class Kumaraswamy(TransformedDistribution):
         log_mode = ((a - 1) / (a * b - 1)).log() / a
         return log_mode.exp().masked_fill((a < 1) | (b < 1), float("nan"))
 
-    @property
-    def variance(self):
-        return _moment(self.concentration1, self.concentration0, 2) - self.mean.pow(2)
+    variance = property(lambda self: _moment(self.concentration1, self.concentration0, 2) - self.mean.pow(2))
 
     def entropy(self):
         ra, rb = self.concentration1.reciprocal(), self.concentration0.reciprocal()

@@ -25,21 +25,10 @@ class Uniform(Distribution):
     def support(self):
         return constraints.interval(self.low, self.high)
 
-    @property
-    def mean(self):
-        return (self.high + self.low) / 2
-
-    @property
-    def mode(self):
-        return self.high * float("nan")
-
-    @property
-    def stddev(self):
-        return (self.high - self.low) / 12**0.5
-
-    @property
-    def variance(self):
-        return (self.high - self.low).square() / 12
+    mean = property(lambda self: (self.high + self.low) / 2)
+    mode = property(lambda self: self.high * float("nan"))
+    stddev = property(lambda self: (self.high - self.low) / 12**0.5)
+    variance = property(lambda self: (self.high - self.low).square() / 12)
 
     def rsample(self, sample_shape=()):
         u = tapegrad.rand(self._extended_shape(sample_shape), dtype=self.low.dtype, device=self.low.device)

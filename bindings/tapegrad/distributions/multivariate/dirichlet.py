@@ -22,9 +22,7 @@ class Dirichlet(ExponentialFamily):
         self.concentration = concentration
         super().__init__(concentration.shape[:-1], concentration.shape[-1:], validate_args=validate_args)
 
-    @property
-    def mean(self):
-        return self.concentration / self.concentration.sum(-1, keepdim=True)
+    mean = property(lambda self: self.concentration / self.concentration.sum(-1, keepdim=True))
 
     @property
     def mode(self):
@@ -53,9 +51,7 @@ class Dirichlet(ExponentialFamily):
         n, total = a.size(-1), a.sum(-1)
         return a.lgamma().sum(-1) - total.lgamma() - (n - total) * total.digamma() - ((a - 1) * a.digamma()).sum(-1)
 
-    @property
-    def _natural_params(self):
-        return (self.concentration,)
+    _natural_params = property(lambda self: (self.concentration,))
 
     def _log_normalizer(self, x):
         return x.lgamma().sum(-1) - x.sum(-1).lgamma()

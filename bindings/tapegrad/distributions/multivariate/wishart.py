@@ -56,9 +56,7 @@ class Wishart(ByScaleTril, ExponentialFamily):
     def _df_of_matrices(self):
         return self.df.expand(self._batch_shape).reshape((*self._batch_shape, 1, 1))
 
-    @property
-    def mean(self):
-        return self._df_of_matrices() * self.covariance_matrix
+    mean = property(lambda self: self._df_of_matrices() * self.covariance_matrix)
 
     @property
     def mode(self):
@@ -105,9 +103,7 @@ class Wishart(ByScaleTril, ExponentialFamily):
         return ((p + 1) * (p * math.log(2) / 2 + self._half_log_det()) + (df / 2).mvlgamma(p)
                 - (df - p - 1) / 2 * _mvdigamma(df / 2, p) + df * p / 2)
 
-    @property
-    def _natural_params(self):
-        return -self.precision_matrix / 2, (self.df - self._event_shape[-1] - 1) / 2
+    _natural_params = property(lambda self: (-self.precision_matrix / 2, (self.df - self._event_shape[-1] - 1) / 2))
 
     def _log_normalizer(self, x, y):
         p = self._event_shape[-1]

@@ -35,9 +35,7 @@ class PowerTransform(Transform):
         super().__init__(cache_size=cache_size)
         self.exponent = exponent if isinstance(exponent, tapegrad.Tensor) else tapegrad.tensor(exponent)
 
-    @property
-    def sign(self):
-        return self.exponent.sign()
+    sign = property(lambda self: self.exponent.sign())
 
     def __eq__(self, other):
         return isinstance(other, PowerTransform) and bool(self.exponent.eq(other.exponent).all())
@@ -130,9 +128,7 @@ class AffineTransform(Transform):
         super().__init__(cache_size=cache_size)
         self.loc, self.scale, self._event_dim = loc, scale, event_dim
 
-    @property
-    def event_dim(self) -> int:
-        return self._event_dim
+    event_dim = property(lambda self: self._event_dim)
 
     @constraints.dependent_property(is_discrete=False)
     def domain(self):
@@ -186,9 +182,7 @@ class CumulativeDistributionTransform(Transform):
         super().__init__(cache_size=cache_size)
         self.distribution = distribution
 
-    @property
-    def domain(self):
-        return self.distribution.support
+    domain = property(lambda self: self.distribution.support)
 
     def _call(self, x):
         return self.distribution.cdf(x)

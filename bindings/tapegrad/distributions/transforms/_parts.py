@@ -16,9 +16,7 @@ class _Parts(Transform):
         if x.size(self.dim) != self._length():
             raise AssertionError(f"{type(self).__name__}: expected size {self._length()} along dim {self.dim}: got {x.size(self.dim)}")
 
-    @property
-    def bijective(self) -> bool:
-        return all(t.bijective for t in self.transforms)
+    bijective = property(lambda self: all(t.bijective for t in self.transforms))
 
     def _call(self, x):
         self._fits(x)
@@ -43,13 +41,8 @@ class CatTransform(_Parts):
             raise AssertionError(f"CatTransform: got {len(self.lengths)} lengths for {len(self.transforms)} transforms")
         self.dim = dim
 
-    @property
-    def event_dim(self) -> int:
-        return max(t.event_dim for t in self.transforms)
-
-    @property
-    def length(self) -> int:
-        return sum(self.lengths)
+    event_dim = property(lambda self: max(t.event_dim for t in self.transforms))
+    length = property(lambda self: sum(self.lengths))
 
     def _length(self) -> int:
         return self.length

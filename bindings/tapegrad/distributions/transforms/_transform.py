@@ -125,17 +125,9 @@ class _InverseTransform(Transform):
     def codomain(self):
         return self._inv.domain
 
-    @property
-    def bijective(self) -> bool:
-        return self._inv.bijective
-
-    @property
-    def sign(self):
-        return self._inv.sign
-
-    @property
-    def inv(self):
-        return self._inv
+    bijective = property(lambda self: self._inv.bijective)
+    sign = property(lambda self: self._inv.sign)
+    inv = property(lambda self: self._inv)
 
     def __getstate__(self):
         return self.__dict__.copy()
@@ -201,9 +193,7 @@ class ComposeTransform(Transform):
             event_dim = max(event_dim + part.codomain.event_dim - part.domain.event_dim, part.codomain.event_dim)
         return _with_event_dim(self.parts[-1].codomain, event_dim)
 
-    @property
-    def bijective(self) -> bool:
-        return all(p.bijective for p in self.parts)
+    bijective = property(lambda self: all(p.bijective for p in self.parts))
 
     @property
     def sign(self):
@@ -274,13 +264,8 @@ class IndependentTransform(Transform):
     def codomain(self):
         return constraints.independent(self.base_transform.codomain, self.reinterpreted_batch_ndims)
 
-    @property
-    def bijective(self) -> bool:
-        return self.base_transform.bijective
-
-    @property
-    def sign(self):
-        return self.base_transform.sign
+    bijective = property(lambda self: self.base_transform.bijective)
+    sign = property(lambda self: self.base_transform.sign)
 
     def _call(self, x):
         if x.dim() < self.domain.event_dim:
