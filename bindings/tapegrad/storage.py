@@ -50,7 +50,45 @@ def _buffer_bytes(buffer, byte_order, count: int, offset: int, dtype) -> bytearr
     return elements
 
 
-class UntypedStorage:
+class _Memory:
+    """What storages of bytes and of elements say of their memory alike."""
+
+    __slots__ = ()
+
+    def data_ptr(self) -> int:
+        return self.untyped()._bytes.data_ptr()
+
+    @property
+    def device(self):
+        return self.untyped()._bytes.device
+
+    @property
+    def is_cuda(self) -> bool:
+        return self.untyped()._bytes.is_cuda
+
+    def is_shared(self) -> bool:
+        return self.is_cuda or _C._shared_is(self.untyped()._bytes)
+
+    def resizable(self) -> bool:
+        """Whether resize_ works: the memory is this library's own, and nobody else looks at it."""
+        return _C._storage_resizable(self.untyped()._bytes)
+
+    @property
+    def _cdata(self) -> int:
+        """A number for the memory, equal for storages that share it."""
+        return self.untyped()._bytes._storage_id()
+
+    def _share_fd_cpu_(self, *args, **kwargs):
+        self.untyped()._need_cpu("_share_fd_cpu_")
+        raise NotImplementedError("_share_fd_cpu_: memory is sent between processes by handles: see multiprocessing.reductions")
+
+    _share_filename_cpu_ = _share_fd_cpu_
+
+    def __sizeof__(self) -> int:
+        return object.__sizeof__(self) + self.nbytes()
+
+
+class UntypedStorage(_Memory):
     """A run of bytes. Several tensors may look into one; pickle and deepcopy keep it so."""
 
     __slots__ = ("_seen", "filename", "__dict__", "__weakref__")
@@ -125,22 +163,8 @@ class UntypedStorage:
     size = nbytes
     __len__ = nbytes
 
-    def data_ptr(self) -> int:
-        return self._bytes.data_ptr()
-
     def element_size(self) -> int:
         return 1
-
-    @property
-    def device(self):
-        return self._bytes.device
-
-    @property
-    def is_cuda(self) -> bool:
-        return self._bytes.is_cuda
-
-    def is_shared(self) -> bool:
-        return self.is_cuda or _C._shared_is(self._bytes)
 
     def share_memory_(self) -> UntypedStorage:
         """Moves the bytes to memory that other processes can share; every tensor over them follows, unless the memory was
@@ -168,12 +192,6 @@ class UntypedStorage:
         if self.device.type != "cpu":
             raise RuntimeError(f"{name}: only available on CPU: the storage is on {self.device}")
 
-    def _share_fd_cpu_(self, *args, **kwargs):
-        self._need_cpu("_share_fd_cpu_")
-        raise NotImplementedError("_share_fd_cpu_: memory is sent between processes by handles: see multiprocessing.reductions")
-
-    _share_filename_cpu_ = _share_fd_cpu_
-
     def _write_file(self, file, is_real_file: bool, save_size: bool, element_size: int) -> None:
         """Writes the number of elements, if asked for, and the bytes to an open file."""
         if self.device.type == "meta":
@@ -186,11 +204,6 @@ class UntypedStorage:
         """A tensor over the bytes, for tensor and asarray: of the default dtype unless one is given."""
         dtype = dtype or _C._functions[""]["get_default_dtype"]()
         return self._bytes[:len(self) // dtype.itemsize * dtype.itemsize].view(dtype)
-
-    @property
-    def _cdata(self) -> int:
-        """A number for the memory, equal for storages that share it."""
-        return self._bytes._storage_id()
 
     def _fix_weakref(self) -> None:
         """For programs of PyTorch, where a weak reference to a storage can go stale; here none does."""
@@ -236,10 +249,6 @@ class UntypedStorage:
         width = dtype.itemsize // 2 if dtype.is_complex else dtype.itemsize
         self._bytes.copy_(self._bytes.view(-1, width).flip(1).reshape(-1))
 
-    def resizable(self) -> bool:
-        """Whether resize_ works: the memory is this library's own, and nobody else looks at it."""
-        return _C._storage_resizable(self._bytes)
-
     def resize_(self, size: int) -> UntypedStorage:
         """Makes it `size` bytes long; the bytes are kept, and the tensors over it follow. What is cut off is given back to the
         system, and tensors that still look at it see zeros. Raises RuntimeError where the memory was made by somebody else
@@ -258,9 +267,6 @@ class UntypedStorage:
         return UntypedStorage._over(self._bytes.clone())
 
     __copy__ = clone
-
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + self.nbytes()
 
     def __deepcopy__(self, memo):
         if id(self) not in memo:
@@ -281,7 +287,7 @@ class UntypedStorage:
         return f"<tapegrad.UntypedStorage of {self.nbytes()} bytes on {self.device}>"
 
 
-class TypedStorage:
+class TypedStorage(_Memory):
     """A storage as elements of one dtype."""
 
     __slots__ = ("_untyped", "dtype")
@@ -306,11 +312,6 @@ class TypedStorage:
         dtype = _C._functions[""]["get_default_dtype"]() if dtype is None else dtype
         return cls(UntypedStorage.from_buffer(buffer, byte_order, count, offset, dtype), dtype)
 
-    @property
-    def _cdata(self) -> int:
-        """A number for the memory, equal for storages that share it."""
-        return self._untyped._cdata
-
     def untyped(self) -> UntypedStorage:
         return self._untyped
 
@@ -324,13 +325,6 @@ class TypedStorage:
         return self.nbytes() // self.element_size()
 
     __len__ = size
-
-    def data_ptr(self) -> int:
-        return self._untyped.data_ptr()
-
-    @property
-    def device(self):
-        return self._untyped.device
 
     def _as_elements(self, dtype=None, strict: bool = False):
         """A tensor over the elements, for tensor and asarray; `strict`: they are not read as another dtype."""
@@ -386,33 +380,15 @@ class TypedStorage:
         return self if dtype == self.dtype else TypedStorage(storage_of(self._tensor().to(dtype)), dtype)
 
     @property
-    def is_cuda(self) -> bool:
-        return self._untyped.is_cuda
-
-    @property
     def _untyped_storage(self) -> UntypedStorage:
         return self._untyped
-
-    def resizable(self) -> bool:
-        return self._untyped.resizable()
-
-    def is_shared(self) -> bool:
-        return self._untyped.is_shared()
 
     def share_memory_(self) -> TypedStorage:
         self._untyped.share_memory_()
         return self
 
-    def _share_fd_cpu_(self, *args, **kwargs):
-        return self._untyped._share_fd_cpu_()
-
-    _share_filename_cpu_ = _share_fd_cpu_
-
     def _write_file(self, *args, **kwargs) -> None:
         self._untyped._write_file(*args, **kwargs)
-
-    def __sizeof__(self) -> int:
-        return object.__sizeof__(self) + self.nbytes()
 
     def __repr__(self) -> str:
         return f"<tapegrad.TypedStorage of {self.size()} {self.dtype} on {self.device}>"
