@@ -142,9 +142,7 @@ Tensor offset(const char* op, const Part& index, int64_t n, int64_t size) {
 // op(target, dim, index, source) where tensors have samples.
 template <class F>
 Tensor along(const char* op, const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, F&& f) {
-  const int here = highest_level({&input, &index, &source});
-  const int64_t n = level(here).size;
-  const Part x = part(input, here), i = part(index, here), s = part(source, here);
+  const auto [here, n, x, i, s] = parts_of(input, index, source);
   const int64_t ndim = x.ndim();
   return at_level(here, x.has_dim || i.has_dim || s.has_dim, [&] {
     if (!x.has_dim && !i.has_dim && !s.has_dim) return f(x.t, dim, i.t, s.t);
@@ -194,9 +192,7 @@ bool is_index(const Tensor& t) { return t.dtype() == DType::int64 || t.dtype() =
 }  // namespace
 
 Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index) {
-  const int here = highest_level({&input, &index});
-  const int64_t n = level(here).size;
-  const Part x = part(input, here), i = part(index, here);
+  const auto [here, n, x, i] = parts_of(input, index);
   return at_level(here, x.has_dim || i.has_dim, [&] {
     if (!x.has_dim && !i.has_dim) return tapegrad::index_select(x.t, dim, i.t);
     check_samples("index_select", n);
@@ -218,9 +214,7 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index) {
 }
 
 Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index, const Operand& value) {
-  const int here = highest_level({&input, &index, &value.tensor()});
-  const int64_t n = level(here).size;
-  const Part x = part(input, here), i = part(index, here), v = part(value.tensor(), here);
+  const auto [here, n, x, i, v] = parts_of(input, index, value.tensor());
   return at_level(here, any_has_dim({&x, &i, &v}), [&] {
     if (!any_has_dim({&x, &i, &v})) return tapegrad::index_fill(x.t, dim, i.t, v.t);
     check_samples("index_fill", n);
@@ -244,9 +238,7 @@ Tensor index_fill(const Tensor& input, int64_t dim, const Tensor& index, const O
 
 Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx, bool scale_grad_by_freq,
                  bool sparse) {
-  const int here = highest_level({&weight, &indices});
-  const int64_t n = level(here).size;
-  const Part w = part(weight, here), i = part(indices, here);
+  const auto [here, n, w, i] = parts_of(weight, indices);
   return at_level(here, w.has_dim || i.has_dim, [&] {
     if (!w.has_dim) return tapegrad::_embedding(w.t, i.t, padding_idx, scale_grad_by_freq, sparse);
     check_samples("embedding", n);
@@ -269,11 +261,7 @@ Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_id
 Tensor embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& offsets,
                      const Tensor& per_sample_weights, bool mean, int64_t padding_idx, bool scale_grad_by_freq,
                      bool sparse) {
-  const int here = highest_level({&weight, &indices, &offsets, &per_sample_weights});
-  const int64_t n = level(here).size;
-  check_samples("embedding_bag", n);
-  const Part w = part(weight, here), i = part(indices, here), o = part(offsets, here);
-  const Part f = part(per_sample_weights, here);
+  const auto [here, n, w, i, o, f] = samples_of("embedding_bag", weight, indices, offsets, per_sample_weights);
   return at_level(here, any_has_dim({&w, &i, &o, &f}), [&] {
     const auto run = [&](const Tensor& table, const Tensor& rows, const Tensor& bounds, const Tensor& factors) {
       return tapegrad::_embedding_bag(table, rows, bounds, factors, mean, padding_idx, scale_grad_by_freq, sparse);
@@ -298,9 +286,7 @@ Tensor embedding_bag(const Tensor& weight, const Tensor& indices, const Tensor& 
 }
 
 Tensor take(const Tensor& input, const Tensor& index) {
-  const int here = highest_level({&input, &index});
-  const int64_t n = level(here).size;
-  const Part x = part(input, here), i = part(index, here);
+  const auto [here, n, x, i] = parts_of(input, index);
   return at_level(here, x.has_dim || i.has_dim, [&] {
     if (!x.has_dim || !is_index(i.t)) return tapegrad::take(x.t, i.t);
     check_samples("take", n);
@@ -309,9 +295,7 @@ Tensor take(const Tensor& input, const Tensor& index) {
 }
 
 Tensor put(const Tensor& input, const Tensor& index, const Tensor& source, bool accumulate) {
-  const int here = highest_level({&input, &index, &source});
-  const int64_t n = level(here).size;
-  const Part x = part(input, here), i = part(index, here), s = part(source, here);
+  const auto [here, n, x, i, s] = parts_of(input, index, source);
   return at_level(here, any_has_dim({&x, &i, &s}), [&] {
     if (!any_has_dim({&x, &i, &s}) || !is_index(i.t) || index.numel() != source.numel())
       return tapegrad::put(x.t, i.t, s.t, accumulate);
@@ -336,10 +320,7 @@ Tensor index_copy(const Tensor& input, int64_t dim, const Tensor& index, const T
 
 Tensor embedding_backward(const Tensor& grad_output, const Tensor& indices, int64_t num_weights, int64_t padding_idx,
                           bool scale_grad_by_freq) {
-  const int here = highest_level({&grad_output, &indices});
-  const int64_t n = level(here).size;
-  check_samples("embedding", n);
-  const Part g = part(grad_output, here), i = part(indices, here);
+  const auto [here, n, g, i] = samples_of("embedding", grad_output, indices);
   return at_level(here, true, [&] {
     const Tensor grad = g.led(n);
     const int64_t width = grad.size(-1);

@@ -52,10 +52,7 @@ Tensor row_gradients(const Part& grad, const Part& total, int64_t n, int64_t red
 }  // namespace
 
 Two nll_loss(const Tensor& input, const Tensor& target, const Tensor& weight, int64_t reduction, int64_t ignore_index) {
-  const int here = highest_level({&input, &target, &weight});
-  const int64_t n = level(here).size;
-  check_samples("nll_loss", n);
-  const Part x = part(input, here), y = part(target, here), w = part(weight, here);
+  const auto [here, n, x, y, w] = samples_of("nll_loss", input, target, weight);
   return all_at_level<Two>(here, [&] {
     if (w.has_dim || x.ndim() < 2 || y.ndim() < 1)
       return each_sample<Two>(n, {x, y, w}, [&](const std::vector<Tensor>& a) {
@@ -70,9 +67,7 @@ Two nll_loss(const Tensor& input, const Tensor& target, const Tensor& weight, in
 
 Tensor nll_loss_backward(const Tensor& grad_output, const Tensor& target, const Tensor& weight,
                          const Tensor& total_weight, IntSpan sizes, int64_t reduction, int64_t ignore_index) {
-  const int here = highest_level({&grad_output, &target, &weight, &total_weight});
-  const int64_t n = level(here).size;
-  const Part g = part(grad_output, here), y = part(target, here), w = part(weight, here), t = part(total_weight, here);
+  const auto [here, n, g, y, w, t] = parts_of(grad_output, target, weight, total_weight);
   return std::get<0>(all_at_level<std::tuple<Tensor>>(here, [&] {
     if (w.has_dim)
       return each_sample<std::tuple<Tensor>>(n, {g, y, w, t}, [&](const std::vector<Tensor>& a) {
@@ -90,10 +85,7 @@ Tensor nll_loss_backward(const Tensor& grad_output, const Tensor& target, const 
 
 Three cross_entropy(const Tensor& input, const Tensor& target, const Tensor& weight, int64_t reduction,
                     int64_t ignore_index) {
-  const int here = highest_level({&input, &target, &weight});
-  const int64_t n = level(here).size;
-  check_samples("cross_entropy", n);
-  const Part x = part(input, here), y = part(target, here), w = part(weight, here);
+  const auto [here, n, x, y, w] = samples_of("cross_entropy", input, target, weight);
   return all_at_level<Three>(here, [&] {
     if (w.has_dim || x.ndim() != 2 || y.ndim() != 1)
       return each_sample<Three>(n, {x, y, w}, [&](const std::vector<Tensor>& a) {
@@ -108,10 +100,7 @@ Three cross_entropy(const Tensor& input, const Tensor& target, const Tensor& wei
 Tensor cross_entropy_backward(const Tensor& grad_output, const Tensor& input, const Tensor& target,
                               const Tensor& weight, const Tensor& log_normaliser, const Tensor& total_weight,
                               int64_t reduction, int64_t ignore_index) {
-  const int here = highest_level({&grad_output, &input, &target, &weight, &log_normaliser, &total_weight});
-  const int64_t n = level(here).size;
-  const Part g = part(grad_output, here), x = part(input, here), y = part(target, here), w = part(weight, here);
-  const Part l = part(log_normaliser, here), t = part(total_weight, here);
+  const auto [here, n, g, x, y, w, l, t] = parts_of(grad_output, input, target, weight, log_normaliser, total_weight);
   return std::get<0>(all_at_level<std::tuple<Tensor>>(here, [&] {
     if (w.has_dim)
       return each_sample<std::tuple<Tensor>>(n, {g, x, y, w, l, t}, [&](const std::vector<Tensor>& a) {
@@ -138,11 +127,8 @@ Tensor ctc_targets(const Part& targets, int64_t n, int64_t sequences) {
 
 Two ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths, const Tensor& target_lengths,
              int64_t blank, int64_t longest, bool zero_infinity) {
-  const int here = highest_level({&log_probs, &targets, &input_lengths, &target_lengths});
-  const int64_t n = level(here).size;
-  check_samples("ctc_loss", n);
-  const Part x = part(log_probs, here), y = part(targets, here);
-  const Part steps = part(input_lengths, here), lengths = part(target_lengths, here);
+  const auto [here, n, x, y, steps, lengths] =
+      samples_of("ctc_loss", log_probs, targets, input_lengths, target_lengths);
   return all_at_level<Two>(here, [&] {
     const Tensor all =
         x.ndim() == 3 && steps.ndim() == 1 && lengths.ndim() == 1 ? ctc_targets(y, n, log_probs.size(1)) : Tensor();
@@ -159,12 +145,8 @@ Two ctc_loss(const Tensor& log_probs, const Tensor& targets, const Tensor& input
 Tensor ctc_loss_backward(const Tensor& grad_output, const Tensor& log_probs, const Tensor& targets,
                          const Tensor& input_lengths, const Tensor& target_lengths, const Tensor& loss,
                          const Tensor& log_alpha, int64_t blank, bool zero_infinity) {
-  const int here =
-      highest_level({&grad_output, &log_probs, &targets, &input_lengths, &target_lengths, &loss, &log_alpha});
-  const int64_t n = level(here).size;
-  std::vector<Part> p;
-  for (const Tensor* t : {&grad_output, &log_probs, &targets, &input_lengths, &target_lengths, &loss, &log_alpha})
-    p.push_back(part(*t, here));
+  const auto [here, n, p] =
+      list_of_parts({&grad_output, &log_probs, &targets, &input_lengths, &target_lengths, &loss, &log_alpha});
   return std::get<0>(all_at_level<std::tuple<Tensor>>(here, [&] {
     const Tensor all = ctc_targets(p[2], n, log_probs.size(1));
     if (!all.defined())

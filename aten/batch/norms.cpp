@@ -9,10 +9,7 @@ using Three = std::tuple<Tensor, Tensor, Tensor>;
 using Four = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
 Four batch_norm_train(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps) {
-  const int level_number = highest_level({&input, &weight, &bias});
-  const int64_t n = level(level_number).size;
-  check_samples("batch_norm", n);
-  const Part x = part(input, level_number), w = part(weight, level_number), b = part(bias, level_number);
+  const auto [level_number, n, x, w, b] = samples_of("batch_norm", input, weight, bias);
   TG_CHECK(x.ndim() >= 2, Runtime, "batch_norm: input must have at least 2 dimensions: got shape {}",
            format_ints(input.sizes()));
   return all_at_level<Four>(level_number, [&] {
@@ -23,10 +20,7 @@ Four batch_norm_train(const Tensor& input, const Tensor& weight, const Tensor& b
 
 Three batch_norm_train_grad(const Tensor& output, const Tensor& input, const Tensor& weight, const Tensor& mean,
                             const Tensor& invstd, double eps) {
-  const int level_number = highest_level({&output, &input, &weight, &mean, &invstd});
-  const int64_t n = level(level_number).size;
-  const Part g = part(output, level_number), x = part(input, level_number), w = part(weight, level_number);
-  const Part m = part(mean, level_number), s = part(invstd, level_number);
+  const auto [level_number, n, g, x, w, m, s] = parts_of(output, input, weight, mean, invstd);
   return all_at_level<Three>(level_number, [&] {
     auto [input_grad, weight_grad, bias_grad] =
         _batch_norm_train_grad(g.folded(n, 1), x.folded(n, 1), w.folded(n, 0), m.folded(n, 0), s.folded(n, 0), eps);
@@ -36,11 +30,7 @@ Three batch_norm_train_grad(const Tensor& output, const Tensor& input, const Ten
 
 Tensor batch_norm_eval(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& mean,
                        const Tensor& var, double eps) {
-  const int level_number = highest_level({&input, &weight, &bias, &mean, &var});
-  const int64_t n = level(level_number).size;
-  check_samples("batch_norm", n);
-  const Part x = part(input, level_number), w = part(weight, level_number), b = part(bias, level_number);
-  const Part m = part(mean, level_number), v = part(var, level_number);
+  const auto [level_number, n, x, w, b, m, v] = samples_of("batch_norm", input, weight, bias, mean, var);
   TG_CHECK(x.ndim() >= 2, Runtime, "batch_norm: input must have at least 2 dimensions: got shape {}",
            format_ints(input.sizes()));
   return at_level(level_number, true, [&] {
@@ -69,10 +59,7 @@ Tensor from_channels(const Tensor& t, int64_t n, int64_t rows, int64_t channels,
 
 Three group_norm(const Tensor& input, int64_t samples, int64_t channels, int64_t groups, const Tensor& weight,
                  const Tensor& bias, double eps, bool center) {
-  const int level_number = highest_level({&input, &weight, &bias});
-  const int64_t n = level(level_number).size;
-  check_samples("group_norm", n);
-  const Part x = part(input, level_number), w = part(weight, level_number), b = part(bias, level_number);
+  const auto [level_number, n, x, w, b] = samples_of("group_norm", input, weight, bias);
   const DimVector sizes(input.sizes());
   return all_at_level<Three>(level_number, [&] {
     if (!any_has_dim({&w, &b})) {  // more rows, where they lie
@@ -88,10 +75,7 @@ Three group_norm(const Tensor& input, int64_t samples, int64_t channels, int64_t
 
 Three group_norm_grad(const Tensor& output, const Tensor& input, int64_t samples, int64_t channels, int64_t groups,
                       const Tensor& weight, const Tensor& mean, const Tensor& rstd, double eps, bool center) {
-  const int level_number = highest_level({&output, &input, &weight, &mean, &rstd});
-  const int64_t n = level(level_number).size;
-  const Part g = part(output, level_number), x = part(input, level_number), w = part(weight, level_number);
-  const Part m = part(mean, level_number), r = part(rstd, level_number);
+  const auto [level_number, n, g, x, w, m, r] = parts_of(output, input, weight, mean, rstd);
   const DimVector sizes(input.sizes());
   return all_at_level<Three>(level_number, [&] {
     // The gradients of the parameters are sums over rows: they must not become sums over samples.

@@ -86,6 +86,28 @@ inline Tensor unfolded(const Tensor& t, int64_t n, int64_t d) {
 
 inline void check_samples(const char* op, int64_t n) { TG_CHECK(n > 0, Runtime, "{}: vmap: there are no samples", op); }
 
+// The highest level of some tensors, how many samples it has, and the tensors below it, in their order.
+template <class... T>
+auto parts_of(const T&... tensors) {
+  const int here = highest_level({&tensors...});
+  return std::tuple(here, level(here).size, part(tensors, here)...);
+}
+// The same for rules that need a sample.
+template <class... T>
+auto samples_of(const char* op, const T&... tensors) {
+  auto parts = parts_of(tensors...);
+  check_samples(op, std::get<1>(parts));
+  return parts;
+}
+
+// The same for many tensors, or those of a rule that goes through them by number.
+inline std::tuple<int, int64_t, std::vector<Part>> list_of_parts(std::initializer_list<const Tensor*> tensors) {
+  const int here = highest_level(tensors);
+  std::vector<Part> parts;
+  for (const Tensor* t : tensors) parts.push_back(part(*t, here));
+  return {here, level(here).size, std::move(parts)};
+}
+
 // Runs f below the level and wraps its result as a tensor of the level.
 template <class F>
 Tensor at_level(int n, bool has_dim, F&& f) {

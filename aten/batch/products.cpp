@@ -20,8 +20,7 @@ DimVector scaled(IntSpan sizes, size_t d, int64_t n) {
 }  // namespace
 
 Tensor matmul(const Tensor& first, const Tensor& second) {
-  const int n = highest_level({&first, &second});
-  const Part a = part(first, n), b = part(second, n);
+  const auto [n, samples, a, b] = parts_of(first, second);
   TG_CHECK(first.ndim() == second.ndim() && first.ndim() >= 2 && first.ndim() <= 3 &&
                first.size(-1) == second.size(-2) && (first.ndim() == 2 || first.size(0) == second.size(0)),
            Runtime, "{}: shapes {} and {} cannot be multiplied", first.ndim() == 3 ? "bmm" : "mm",
@@ -32,9 +31,7 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
-  const int n = highest_level({&input, &weight, &bias});
-  const int64_t samples = level(n).size;
-  const Part x = part(input, n), w = part(weight, n), b = part(bias, n);
+  const auto [n, samples, x, w, b] = parts_of(input, weight, bias);
   const bool has_dim = x.has_dim || w.has_dim || b.has_dim;
   return at_level(n, has_dim, [&] {
     if (!w.has_dim && !b.has_dim) return tapegrad::linear(x.t, w.t, b.t);
@@ -69,10 +66,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
 
 Tensor conv(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSpan stride, IntSpan padding,
             IntSpan dilation, int64_t groups) {
-  const int n = highest_level({&input, &weight, &bias});
-  const int64_t samples = level(n).size;
-  check_samples("conv", samples);
-  const Part x = part(input, n), w = part(weight, n), b = part(bias, n);
+  const auto [n, samples, x, w, b] = samples_of("conv", input, weight, bias);
   return at_level(n, x.has_dim || w.has_dim || b.has_dim, [&] {
     auto run = [&](const Tensor& in, const Tensor& by, const Tensor& plus, int64_t g) {
       return tapegrad::_conv(in, by, plus, stride, padding, dilation, g);
@@ -97,10 +91,7 @@ Tensor conv(const Tensor& input, const Tensor& weight, const Tensor& bias, IntSp
 
 Tensor conv_grad_input(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride, IntSpan padding,
                        IntSpan dilation, int64_t groups) {
-  const int n = highest_level({&output, &weight});
-  const int64_t samples = level(n).size;
-  check_samples("conv_transpose", samples);
-  const Part y = part(output, n), w = part(weight, n);
+  const auto [n, samples, y, w] = samples_of("conv_transpose", output, weight);
   return at_level(n, y.has_dim || w.has_dim, [&] {
     auto run = [&](const Tensor& out, const Tensor& by, IntSpan size, int64_t g) {
       return tapegrad::_conv_grad_input(out, by, size, stride, padding, dilation, g);
@@ -114,10 +105,7 @@ Tensor conv_grad_input(const Tensor& output, const Tensor& weight, IntSpan input
 
 Tensor conv_grad_weight(const Tensor& output, const Tensor& input, IntSpan weight_size, IntSpan stride, IntSpan padding,
                         IntSpan dilation, int64_t groups) {
-  const int n = highest_level({&output, &input});
-  const int64_t samples = level(n).size;
-  check_samples("conv_grad_weight", samples);
-  const Part y = part(output, n), x = part(input, n);
+  const auto [n, samples, y, x] = samples_of("conv_grad_weight", output, input);
   return at_level(n, y.has_dim || x.has_dim, [&] {
     if (!y.has_dim && !x.has_dim)
       return tapegrad::_conv_grad_weight(y.t, x.t, weight_size, stride, padding, dilation, groups);
@@ -129,8 +117,7 @@ Tensor conv_grad_weight(const Tensor& output, const Tensor& input, IntSpan weigh
 }
 
 Tensor roll(const Tensor& input, IntSpan shifts, IntSpan dims) {
-  const int n = highest_level({&input});
-  const Part x = part(input, n);
+  const auto [n, samples, x] = parts_of(input);
   return at_level(n, x.has_dim, [&] {
     if (!x.has_dim) return tapegrad::roll(x.t, shifts, dims);
     if (dims.empty() && shifts.size() == 1)
@@ -147,8 +134,7 @@ Tensor roll(const Tensor& input, IntSpan shifts, IntSpan dims) {
 }
 
 Tensor repeat(const Tensor& input, IntSpan repeats) {
-  const int n = highest_level({&input});
-  const Part x = part(input, n);
+  const auto [n, samples, x] = parts_of(input);
   const auto count = static_cast<int64_t>(repeats.size());
   return at_level(n, x.has_dim, [&] {
     if (!x.has_dim || count < x.ndim()) return tapegrad::repeat(x.t, repeats);
@@ -157,9 +143,7 @@ Tensor repeat(const Tensor& input, IntSpan repeats) {
 }
 
 Tensor embed_view(const Tensor& grad, IntSpan sizes, IntSpan view_size, IntSpan view_stride, int64_t offset) {
-  const int n = highest_level({&grad});
-  const int64_t samples = level(n).size;
-  const Part g = part(grad, n);
+  const auto [n, samples, g] = parts_of(grad);
   return at_level(n, g.has_dim, [&] {
     if (!g.has_dim) return tapegrad::_embed_view(g.t, sizes, view_size, view_stride, offset);
     return tapegrad::_embed_view(g.t, led_by(samples, sizes), led_by(samples, view_size),
@@ -168,9 +152,7 @@ Tensor embed_view(const Tensor& grad, IntSpan sizes, IntSpan view_size, IntSpan 
 }
 
 Tensor read_view(const Tensor& input, IntSpan view_size, IntSpan view_stride, int64_t offset) {
-  const int n = highest_level({&input});
-  const int64_t samples = level(n).size;
-  const Part x = part(input, n);
+  const auto [n, samples, x] = parts_of(input);
   return at_level(n, x.has_dim, [&] {
     if (!x.has_dim) return tapegrad::_read_view(x.t, view_size, view_stride, offset);
     return tapegrad::_read_view(tapegrad::contiguous(x.t), led_by(samples, view_size),

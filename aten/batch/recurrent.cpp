@@ -33,11 +33,8 @@ DimVector times(IntSpan sizes, int64_t n) {
 Five rnn_layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& w_ih, const Tensor& w_hh,
                const Tensor& b_ih, const Tensor& b_hh, const Tensor& w_hr, IntSpan batch_sizes, int64_t cell,
                bool reverse) {
-  const int here = highest_level({&input, &hx, &cx, &w_ih, &w_hh, &b_ih, &b_hh, &w_hr});
-  const int64_t n = level(here).size;
+  const auto [here, n, p] = list_of_parts({&input, &hx, &cx, &w_ih, &w_hh, &b_ih, &b_hh, &w_hr});
   check_samples("rnn", n);
-  std::vector<Part> p;
-  for (const Tensor* t : {&input, &hx, &cx, &w_ih, &w_hh, &b_ih, &b_hh, &w_hr}) p.push_back(part(*t, here));
   return all_at_level<Five>(here, [&] {
     if (any_has_dim({&p[3], &p[4], &p[5], &p[6], &p[7]}))
       return each_sample<Five>(n, p, [&](const std::vector<Tensor>& a) {
@@ -54,13 +51,8 @@ Eight rnn_layer_grad(const Tensor& grad_output, const Tensor& grad_hy, const Ten
                      const Tensor& hx, const Tensor& cx, const Tensor& w_ih, const Tensor& w_hh, const Tensor& w_hr,
                      const Tensor& output, const Tensor& gates, const Tensor& cells, IntSpan batch_sizes, int64_t cell,
                      bool reverse, bool input_wanted, bool weights_wanted) {
-  const int here =
-      highest_level({&grad_output, &grad_hy, &grad_cy, &input, &hx, &cx, &w_ih, &w_hh, &w_hr, &output, &gates, &cells});
-  const int64_t n = level(here).size;
-  std::vector<Part> p;
-  for (const Tensor* t :
-       {&grad_output, &grad_hy, &grad_cy, &input, &hx, &cx, &w_ih, &w_hh, &w_hr, &output, &gates, &cells})
-    p.push_back(part(*t, here));
+  const auto [here, n, p] =
+      list_of_parts({&grad_output, &grad_hy, &grad_cy, &input, &hx, &cx, &w_ih, &w_hh, &w_hr, &output, &gates, &cells});
   return all_at_level<Eight>(here, [&] {
     // The gradients of weights are sums over all rows: each sample needs sums of its own.
     if (weights_wanted || any_has_dim({&p[6], &p[7], &p[8]}))

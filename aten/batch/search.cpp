@@ -37,9 +37,7 @@ Tensor search(const Part& sequence, Part values, bool out_int32, bool right, con
 
 Tensor searchsorted(const Tensor& sequence, const Operand& input, bool out_int32, bool right,
                     std::optional<std::string_view> side, const Tensor& sorter) {
-  const int here = highest_level({&sequence, &input.tensor(), &sorter});
-  const int64_t n = level(here).size;
-  const Part s = part(sequence, here), v = part(input.tensor(), here), o = part(sorter, here);
+  const auto [here, n, s, v, o] = parts_of(sequence, input.tensor(), sorter);
   return at_level(here, any_has_dim({&s, &v, &o}), [&] {
     const bool one_sequence = !s.has_dim && !o.has_dim && s.t.ndim() <= 1;
     if (one_sequence || !any_has_dim({&s, &v, &o}) || (side && *side != "left" && *side != "right") ||
@@ -50,8 +48,7 @@ Tensor searchsorted(const Tensor& sequence, const Operand& input, bool out_int32
 }
 
 Tensor bucketize(const Operand& input, const Tensor& boundaries, bool out_int32, bool right) {
-  const int here = highest_level({&input.tensor(), &boundaries});
-  const Part v = part(input.tensor(), here), b = part(boundaries, here);
+  const auto [here, samples, v, b] = parts_of(input.tensor(), boundaries);
   TG_CHECK(boundaries.ndim() == 1, Runtime, "bucketize: expected boundaries with 1 dimension: got {}",
            format_ints(boundaries.sizes()));
   return at_level(here, v.has_dim || b.has_dim, [&] {
@@ -80,10 +77,7 @@ Tensor isin(const Operand& elements, const Operand& test_elements, bool assume_u
 }
 
 Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {
-  const int here = highest_level({&input, &weights});
-  const int64_t n = level(here).size;
-  check_samples("bincount", n);
-  const Part x = part(input, here), w = part(weights, here);
+  const auto [here, n, x, w] = samples_of("bincount", input, weights);
   return at_level(here, x.has_dim || w.has_dim, [&] {
     // Refused without samples, too: the sentence of that.
     if ((!x.has_dim && !w.has_dim) || input.ndim() != 1 || !is_integral(x.t.dtype()) || minlength < 0 ||
@@ -107,10 +101,7 @@ Tensor bincount(const Tensor& input, const Tensor& weights, int64_t minlength) {
 }
 
 Tensor repeat_indices(const Tensor& repeats, std::optional<int64_t> output_size) {
-  const int here = highest_level({&repeats});
-  const int64_t n = level(here).size;
-  check_samples("repeat_interleave", n);
-  const Part r = part(repeats, here);
+  const auto [here, n, r] = samples_of("repeat_interleave", repeats);
   return at_level(here, r.has_dim, [&] {
     const bool counts = r.t.ndim() == 2 && (r.t.dtype() == DType::int64 || r.t.dtype() == DType::int32);
     if (!r.has_dim || !counts || r.t.numel() == 0 || is_true(tapegrad::lt(tapegrad::amin(r.t), Scalar(0))))
@@ -134,10 +125,7 @@ Tensor repeat_indices(const Tensor& repeats, std::optional<int64_t> output_size)
 }
 
 Tensor masked_scatter(const Tensor& input, const Tensor& mask, const Tensor& source) {
-  const int here = highest_level({&input, &mask, &source});
-  const int64_t n = level(here).size;
-  check_samples("masked_scatter", n);
-  const Part x = part(input, here), m = part(mask, here), s = part(source, here);
+  const auto [here, n, x, m, s] = samples_of("masked_scatter", input, mask, source);
   return at_level(here, any_has_dim({&x, &m, &s}), [&] {
     if (!any_has_dim({&x, &m, &s}) || mask.dtype() != DType::bool_ || input.dtype() != source.dtype())
       return tapegrad::masked_scatter(x.t, m.t, s.t);
@@ -158,10 +146,7 @@ Tensor masked_scatter(const Tensor& input, const Tensor& mask, const Tensor& sou
 }
 
 Tensor median_all(const Tensor& input, bool ignore_nan) {
-  const int here = highest_level({&input});
-  const int64_t n = level(here).size;
-  check_samples("median", n);
-  const Part x = part(input, here);
+  const auto [here, n, x] = samples_of("median", input);
   return at_level(here, x.has_dim, [&] {
     const auto all = [&](const Tensor& t) {
       return ignore_nan ? tapegrad::_nanmedian_all(t) : tapegrad::_median_all(t);

@@ -36,10 +36,7 @@ Tensor solved(const char* op, const Part& a, const Part& b, int64_t n, F&& solve
 }  // namespace
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> linalg_solve_ex(const Tensor& A, const Tensor& B) {
-  const int here = highest_level({&A, &B});
-  const int64_t n = level(here).size;
-  check_samples("linalg.solve", n);
-  const Part a = part(A, here), b = part(B, here);
+  const auto [here, n, a, b] = samples_of("linalg.solve", A, B);
   Tensor LU, pivots, info;
   const Tensor result = at_level(here, a.has_dim || b.has_dim, [&] {
     return solved("linalg.solve", a, b, n, [&](const Tensor& matrix, const Tensor& columns) {
@@ -92,10 +89,7 @@ Tensor ldl_solve(const Tensor& LD, const Tensor& pivots, const Tensor& B, bool h
 }
 
 Tensor solve_triangular(const Tensor& A, const Tensor& B, bool upper, bool unitriangular) {
-  const int here = highest_level({&A, &B});
-  const int64_t n = level(here).size;
-  check_samples("linalg.solve_triangular", n);
-  const Part a = part(A, here), b = part(B, here);
+  const auto [here, n, a, b] = samples_of("linalg.solve_triangular", A, B);
   return at_level(here, a.has_dim || b.has_dim, [&] {
     return solved("linalg.solve_triangular", a, b, n, [&](const Tensor& matrix, const Tensor& columns) {
       return tapegrad::_solve_triangular(matrix, columns, upper, unitriangular);
@@ -104,10 +98,7 @@ Tensor solve_triangular(const Tensor& A, const Tensor& B, bool upper, bool unitr
 }
 
 std::tuple<Tensor, Tensor, Tensor> lstsq(const Tensor& A, const Tensor& B, double rcond, std::string_view driver) {
-  const int here = highest_level({&A, &B});
-  const int64_t n = level(here).size;
-  check_samples("linalg.lstsq", n);
-  const Part a = part(A, here), b = part(B, here);
+  const auto [here, n, a, b] = samples_of("linalg.lstsq", A, B);
   Tensor rank, values;
   const bool has_dim = a.has_dim || b.has_dim;
   const Tensor solution = at_level(here, has_dim, [&] {
@@ -121,9 +112,7 @@ std::tuple<Tensor, Tensor, Tensor> lstsq(const Tensor& A, const Tensor& B, doubl
 }
 
 Tensor pinv(const Tensor& A, const Tensor& atol, const Tensor& rtol, bool hermitian) {
-  const int here = highest_level({&A, &atol, &rtol});
-  const int64_t n = level(here).size;
-  const Part a = part(A, here), absolute = part(atol, here), relative = part(rtol, here);
+  const auto [here, n, a, absolute, relative] = parts_of(A, atol, rtol);
   const bool has_dim = any_has_dim({&a, &absolute, &relative});
   return at_level(here, has_dim, [&] {
     // Tolerances are one for each matrix of a batch.
