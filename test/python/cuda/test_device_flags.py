@@ -3,15 +3,11 @@
 Runs where the environment asks for a device, as test_operators.py does; test_simulated.py starts it on the simulated one.
 """
 
-import os
 
-import pytest
+import device_asked_for  # noqa: F401
 import rows
 import tapegrad as tg
 from flags import VALUES, dirty, with_flags
-
-if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
-    pytest.skip("no device was asked for in the environment", allow_module_level=True)
 
 
 def test_any_byte_is_true():

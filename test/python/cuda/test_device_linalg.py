@@ -3,13 +3,10 @@
 Runs where the environment asks for a device, as test_operators.py does; test_simulated.py starts it on the simulated one.
 """
 
-import os
 
+import device_asked_for  # noqa: F401
 import pytest
 import tapegrad as tg
-
-if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
-    pytest.skip("no device was asked for in the environment", allow_module_level=True)
 
 DTYPES = [tg.float64, tg.complex128, tg.float32]
 

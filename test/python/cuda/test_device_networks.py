@@ -3,14 +3,12 @@ cross their tiles, parts and ways. Runs where test_operators.py does; test_simul
 
 import os
 
+import device_asked_for  # noqa: F401
 import pytest
 import rows
 import tapegrad
 from rows import assert_equal, map_tree, tensors_of
 from tapegrad.nn import functional as F
-
-if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
-    pytest.skip("no device was asked for in the environment", allow_module_level=True)
 
 
 def both(f, *inputs, rtol=1e-4, kwargs=None):

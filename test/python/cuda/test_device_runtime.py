@@ -7,13 +7,11 @@ import os
 import random
 import threading
 
+import device_asked_for  # noqa: F401
 import pytest
 import tapegrad as tg
 
 cuda = tg.cuda
-
-if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
-    pytest.skip("no device was asked for in the environment", allow_module_level=True)
 if not cuda.is_available():
     pytest.skip("no CUDA device and no simulated one", allow_module_level=True)
 

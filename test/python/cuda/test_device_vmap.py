@@ -3,15 +3,12 @@
 Runs where the environment asks for a device, as test_operators.py does; test_simulated.py starts it on the simulated one.
 """
 
-import os
 
+import device_asked_for  # noqa: F401
 import pytest
 import tapegrad as tg
 from devices import LAST
 from tapegrad.func import grad, hessian, jacfwd, jacrev, vmap
-
-if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
-    pytest.skip("no device was asked for in the environment", allow_module_level=True)
 
 
 def numbers(device, *shape):

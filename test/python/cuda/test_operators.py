@@ -6,14 +6,12 @@ for the simulated one, on which the same kernels run as C++ (test_simulated.py s
 
 import os
 
+import device_asked_for  # noqa: F401
 import pytest
 import rows
 import tapegrad
 from devices import LAST
 from rows import assert_equal, map_tree, tensors_of
-
-if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
-    pytest.skip("no device was asked for in the environment", allow_module_level=True)
 
 RECORDS = [r for r in rows.load_records() if r.samples and r.kind != "overload"]
 # Rows that give uninitialised memory: shapes and dtypes are compared.

@@ -10,12 +10,13 @@ static const int more_devices = setenv("TAPEGRAD_CUDA_SIMULATE", "4", 0);
 
 namespace {
 
-// `make(place)` gives the same call with tensors at one place or the other.
-using Make = std::function<Call(const std::function<Tensor(const Tensor&)>& place)>;
+// `fill(call, place)` gives a call its tensors, at one place or the other.
+using Fill = std::function<void(Call& call, const std::function<Tensor(const Tensor&)>& place)>;
 
-void compare(const Rank& r, const std::string& what, const Make& make) {
-  Call on_cpu = make([](const Tensor& t) { return t; });
-  Call on_gpu = make([&](const Tensor& t) { return to(r.device(), t); });
+void compare(const Rank& r, const std::string& what, const Call& call, const Fill& fill) {
+  Call on_cpu = call, on_gpu = call;
+  fill(on_cpu, [](const Tensor& t) { return t; });
+  fill(on_gpu, [&](const Tensor& t) { return to(r.device(), t); });
   const std::vector<Tensor> expected = on_cpu.outputs, got = on_gpu.outputs;
   r.group.run(std::move(on_cpu), true);
   const uint64_t before = cuda::simulated::nccl_counts().queued;
@@ -26,49 +27,36 @@ void compare(const Rank& r, const std::string& what, const Make& make) {
   must(bytes == 0 || cuda::simulated::nccl_counts().queued > before || got.empty(), what + " goes through NCCL");
 }
 
-Call reduction(Kind kind, Reduce reduce) {
+Call reduction(Kind kind, Reduce reduce, bool mean = false) {
   Call call;
   call.kind = kind;
   call.reduce = reduce;
+  call.mean = mean;
   return call;
 }
 
 void compare_reductions(const Rank& r, DType dtype, Reduce reduce, bool mean) {
   const int64_t n = 5;
   const std::string what = fmt::format("{} {}{}", dtype, static_cast<int>(reduce), mean ? " mean" : "");
-  compare(r, "all_reduce " + what, [&](const auto& place) {
-    Call call = reduction(Kind::AllReduce, reduce);
-    call.mean = mean;
-    call.outputs = {place(numbers({n, 3}, dtype, r.rank))};
-    return call;
-  });
-  compare(r, "all_reduce of two " + what, [&](const auto& place) {
-    Call call = reduction(Kind::AllReduce, reduce);
-    call.mean = mean;
+  compare(r, "all_reduce " + what, reduction(Kind::AllReduce, reduce, mean),
+          [&](Call& call, const auto& place) { call.outputs = {place(numbers({n, 3}, dtype, r.rank))}; });
+  compare(r, "all_reduce of two " + what, reduction(Kind::AllReduce, reduce, mean), [&](Call& call, const auto& place) {
     call.outputs = {place(numbers({n}, dtype, r.rank)), place(numbers({2, 2}, dtype, r.rank + 1))};
-    return call;
   });
-  compare(r, "reduce " + what, [&](const auto& place) {
-    Call call = reduction(Kind::Reduce, reduce);
-    call.mean = mean;
+  compare(r, "reduce " + what, reduction(Kind::Reduce, reduce, mean), [&](Call& call, const auto& place) {
     call.root = 1;
     call.outputs = {place(numbers({n}, dtype, r.rank))};
-    return call;
   });
-  compare(r, "reduce_scatter of parts " + what, [&](const auto& place) {
-    Call call = reduction(Kind::ReduceScatter, reduce);
-    call.mean = mean;
-    for (int i = 0; i < r.size; ++i) call.inputs.push_back(place(numbers({n}, dtype, r.rank + i)));
-    call.outputs = {place(numbers({n}, dtype, 0))};
-    return call;
-  });
-  compare(r, "reduce_scatter of one " + what, [&](const auto& place) {
-    Call call = reduction(Kind::ReduceScatter, reduce);
-    call.mean = mean;
-    call.inputs = {place(numbers({n * r.size}, dtype, r.rank))};
-    call.outputs = {place(numbers({n}, dtype, 0))};
-    return call;
-  });
+  compare(r, "reduce_scatter of parts " + what, reduction(Kind::ReduceScatter, reduce, mean),
+          [&](Call& call, const auto& place) {
+            for (int i = 0; i < r.size; ++i) call.inputs.push_back(place(numbers({n}, dtype, r.rank + i)));
+            call.outputs = {place(numbers({n}, dtype, 0))};
+          });
+  compare(r, "reduce_scatter of one " + what, reduction(Kind::ReduceScatter, reduce, mean),
+          [&](Call& call, const auto& place) {
+            call.inputs = {place(numbers({n * r.size}, dtype, r.rank))};
+            call.outputs = {place(numbers({n}, dtype, 0))};
+          });
 }
 
 void compare_moves(const Rank& r, DType dtype, int64_t n) {
@@ -79,50 +67,35 @@ void compare_moves(const Rank& r, DType dtype, int64_t n) {
     call.root = root;
     return call;
   };
-  compare(r, "broadcast " + what, [&](const auto& place) {
-    Call call = call_of(Kind::Broadcast, 2);
-    call.outputs = {place(numbers({n}, dtype, r.rank))};
-    return call;
-  });
-  compare(r, "all_gather " + what, [&](const auto& place) {
-    Call call = call_of(Kind::AllGather, 0);
+  compare(r, "broadcast " + what, call_of(Kind::Broadcast, 2),
+          [&](Call& call, const auto& place) { call.outputs = {place(numbers({n}, dtype, r.rank))}; });
+  compare(r, "all_gather " + what, call_of(Kind::AllGather, 0), [&](Call& call, const auto& place) {
     call.inputs = {place(numbers({n}, dtype, r.rank))};
     for (int i = 0; i < r.size; ++i) call.outputs.push_back(place(numbers({n}, dtype, 9)));
-    return call;
   });
-  compare(r, "all_gather into one " + what, [&](const auto& place) {
-    Call call = call_of(Kind::AllGather, 0);
+  compare(r, "all_gather into one " + what, call_of(Kind::AllGather, 0), [&](Call& call, const auto& place) {
     call.inputs = {place(numbers({n}, dtype, r.rank))};
     call.outputs = {place(numbers({n * r.size}, dtype, 9))};
-    return call;
   });
-  compare(r, "all_gather of several sizes " + what, [&](const auto& place) {
-    Call call = call_of(Kind::AllGather, 0);
+  compare(r, "all_gather of several sizes " + what, call_of(Kind::AllGather, 0), [&](Call& call, const auto& place) {
     call.sizes_may_differ = true;
     call.inputs = {place(numbers({n + r.rank}, dtype, r.rank))};
     for (int i = 0; i < r.size; ++i) call.outputs.push_back(place(numbers({n + i}, dtype, 9)));
-    return call;
   });
-  compare(r, "gather " + what, [&](const auto& place) {
-    Call call = call_of(Kind::Gather, 1);
+  compare(r, "gather " + what, call_of(Kind::Gather, 1), [&](Call& call, const auto& place) {
     call.inputs = {place(numbers({n}, dtype, r.rank))};
     for (int i = 0; i < r.size && r.rank == 1; ++i) call.outputs.push_back(place(numbers({n}, dtype, 9)));
-    return call;
   });
-  compare(r, "scatter " + what, [&](const auto& place) {
-    Call call = call_of(Kind::Scatter, 1);
+  compare(r, "scatter " + what, call_of(Kind::Scatter, 1), [&](Call& call, const auto& place) {
     for (int i = 0; i < r.size && r.rank == 1; ++i) call.inputs.push_back(place(numbers({n}, dtype, i)));
     call.outputs = {place(numbers({n}, dtype, 9))};
-    return call;
   });
-  compare(r, "all_to_all " + what, [&](const auto& place) {
-    Call call = call_of(Kind::AllToAll, 0);
+  compare(r, "all_to_all " + what, call_of(Kind::AllToAll, 0), [&](Call& call, const auto& place) {
     for (int i = 0; i < r.size; ++i) {
       const int64_t rows = (r.rank + i) % 3 == 0 ? 0 : n + r.rank + i;  // some pairs have nothing
       call.inputs.push_back(place(numbers({rows}, dtype, 3 * r.rank + i)));
       call.outputs.push_back(place(numbers({rows}, dtype, 9)));
     }
-    return call;
   });
 }
 
@@ -158,12 +131,10 @@ TEST_CASE("NCCL: reductions give what the host's engine gives", "[cuda][nccl]") 
     for (const DType dtype : {DType::complex64, DType::complex128}) compare_reductions(r, dtype, Reduce::Sum, false);
     for (const DType dtype : {DType::int64, DType::float16, DType::float32, DType::complex64})
       compare_reductions(r, dtype, Reduce::Sum, true);
-    compare(r, "premultiplied sum", [&](const auto& place) {
-      Call call = reduction(Kind::AllReduce, Reduce::Sum);
+    compare(r, "premultiplied sum", reduction(Kind::AllReduce, Reduce::Sum), [&](Call& call, const auto& place) {
       call.scaled = true;
       call.factor = r.rank + 1.0;
       call.outputs = {place(numbers({7}, DType::float32, r.rank))};
-      return call;
     });
   }));
 }
