@@ -1,4 +1,4 @@
-// Makes all levels of vmap visible from within an operator, as they are to the program.
+// Makes all levels of vmap visible inside an operator, as they are to the program outside of it.
 #pragma once
 
 #include "tapegrad/c10/macros.h"

@@ -1,5 +1,5 @@
-// Operands as kernels read them: contiguous, in the dtype, of the sizes and on the device that are wanted. Each
-// function returns the tensor itself where it is so already, and else a copy, which nobody else has. Any thread.
+// Operands as kernels read them: contiguous, with the given dtype, sizes and device. Each function returns the tensor
+// itself if it already satisfies this, otherwise a fresh copy that no other tensor shares. Any thread.
 // contiguous_or_copy(t), which changes the layout alone, is declared in iterate/outputs.h.
 #pragma once
 

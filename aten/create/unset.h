@@ -1,6 +1,6 @@
-// What lies in memory to which nothing was written yet. Operators that hand out such memory (`empty` and its relatives,
-// `resize_`) leave what was there, unless the program asked for known values: then a result that depends on such memory
-// shows it, as NaN or the largest integer. Any thread.
+// The contents of memory that has not been written yet. Operators that return such memory (`empty` and its relatives,
+// `resize_`) leave its contents as they are, unless the program asked for known values: then a result that depends on
+// such memory shows it, as NaN or the largest integer. Any thread.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"

@@ -3,7 +3,7 @@
 // - lengths whose prime factors are at most kLargestRadix: Stockham's self-sorting passes of radix 4, 2, 3, 5 and odd
 //   primes (C. Van Loan, Computational frameworks for the fast Fourier transform, 1992, section 1.7);
 // - long ones of these as a matrix of n1 x n2 elements (the "four-step" transform, section 3.3), so that
-//   what is at work stays in the cache;
+//   the working set stays in the cache;
 // - other lengths as a convolution (L. I. Bluestein, 1970) of a length of the first kind.
 // Roots are computed in double from the nearest multiple of a quarter turn and rounded once; long tables of float ones
 // from products of two. Building a long plan takes longer than using it; several threads build it, and Ctrl-C

@@ -17,7 +17,7 @@ struct Layout {
 };
 
 Layout layout_of(const Tensor& input) {
-  // Sizes beside a zero may be as large as they like.
+  // If one size is zero, the others may be arbitrarily large.
   if (input.numel() == 0) return {0, input.size(1), input.ndim() == 2 ? 1 : 0};
   Layout m{input.size(0), input.size(1), 1};
   for (int64_t d = 2; d < input.ndim(); ++d) m.spatial *= input.size(d);

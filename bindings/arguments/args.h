@@ -1,4 +1,5 @@
-// Arguments of a Python call, for generated functions (METH_FASTCALL | METH_KEYWORDS) and for hand-written ones.
+// Arguments of a Python call, for generated functions (METH_FASTCALL | METH_KEYWORDS), and for hand-written ones by way
+// of keyword_method.h.
 //
 //   static constexpr Arg add_args[] = {{"input", ArgKind::Tensor, kRequired}, {"other", ArgKind::Operand, kRequired},
 //                                      {"alpha", ArgKind::Scalar}};

@@ -1,5 +1,6 @@
-// C++ exceptions to Python's and back. A function called by Python opens with TG_PY_TRY and ends with TG_PY_CATCH, so
-// that no C++ exception crosses into the interpreter. A C API call that failed is turned into `PythonError`, which
+// C++ exceptions to Python's and back. A function that Python calls stands in its table by way of method(),
+// keyword_method() or guarded (type_object.h), or opens with TG_PY_TRY and ends with TG_PY_CATCH, so that no C++
+// exception crosses into the interpreter. A C API call that failed is turned into `PythonError`, which
 // carries the Python exception through C++ frames (also across threads) and is restored unchanged.
 #pragma once
 

@@ -114,7 +114,7 @@ def load(f, map_location=None, pickle_module=None, *, weights_only: bool | None 
     Nothing in a file can run code, whatever weights_only says. weights_only=False allows layers (classes derived from nn.Module
     that the program has imported); other classes and functions are met with an error that names them, and are used only after
     `add_safe_globals`. A file that cannot be read is a FileError (a RuntimeError and a pickle.UnpicklingError). The environment variable
-    TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD says weights_only=False where the call says nothing, TORCH_FORCE_WEIGHTS_ONLY_LOAD True whatever it says.
+    TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD says weights_only=False where the call does not set it, TORCH_FORCE_WEIGHTS_ONLY_LOAD True whatever it says.
     """
     weights_only = _weights_only(weights_only)
     if pickle_module is not None and weights_only:

@@ -1,11 +1,11 @@
-// A faster way that needs scratch memory beside one that needs none.
+// For kernels with two algorithms: a faster one that needs scratch memory, and one that needs none.
 #pragma once
 
 #include "tapegrad/c10/error.h"
 
 namespace tapegrad::cuda {
 
-// The result of f(); false where memory was short for it.
+// The result of f(), or false if it ran out of memory.
 template <class F>
 bool where_memory_suffices(const F& f) {
   try {

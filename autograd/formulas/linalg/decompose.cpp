@@ -116,7 +116,7 @@ Tensor qr_backward(const Tensor& gQ, const Tensor& gR, const Tensor& Q, const Te
 // Townsend (2016), equations 31 to 36, extended to complex matrices; singular values must differ where vectors count.
 Tensor svd_backward(const Tensor& gU_all, const Tensor& gS, const Tensor& gVh_all, const Tensor& U_all, const Tensor& S,
                     const Tensor& Vh_all) {
-  // Of full matrices the columns beyond the rank are arbitrary and count for nothing.
+  // In full matrices the columns beyond the rank are arbitrary and do not contribute.
   int64_t k = S.size(-1);
   auto columns = [&](const Tensor& t) { return t.defined() && t.size(-1) > k ? narrow(t, -1, 0, k) : t; };
   auto rows = [&](const Tensor& t) { return t.defined() && t.size(-2) > k ? narrow(t, -2, 0, k) : t; };

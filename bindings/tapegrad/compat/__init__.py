@@ -13,7 +13,7 @@ import sys
 
 __all__ = ["install", "is_installed", "uninstall"]
 
-_found = None  # the finder.TorchFinder that is at work
+_found = None  # the finder.TorchFinder that is active
 _renamed: list = []  # (class, its module as the library has it)
 
 

@@ -61,7 +61,7 @@ MODULES.update({
                guard_nn_modules=False, inline_inbuilt_nn_modules=False, log_level=None, skip_fwd_side_effects_in_bwd_under_checkpoint=False),
         defined("patch")),
     "_dynamo.eval_frame": module(
-        "What PyTorch's compiler makes of a module: never here, so that asking `isinstance(model, OptimizedModule)` says no.",
+        "What PyTorch's compiler makes of a module: never here, so `isinstance(model, OptimizedModule)` is False.",
         borrowed("_dynamo", "OptimizedModule"), functions("False", "is_dynamo_supported() is_inductor_supported()", "Always false.")),
     "_dynamo._trace_wrapped_higher_order_op": module(
         "The one name of PyTorch's file of this name that libraries use.",
@@ -265,7 +265,7 @@ MODULES.update({
         classes("SelectiveCheckpointContext _CachedTorchDispatchMode _CachingTorchDispatchMode", "a checkpointed function is computed again as a whole")),
     "utils.data.datapipes": module("PyTorch's chains of iterators, which it keeps for old programs: only what is asked whether a data set is one."),
     "utils.data.datapipes.iter": module("Chains over iterators, by name.", borrowed("utils.data.datapipes.iter.combinatorics", "Sampler=SamplerIterDataPipe Shuffler=ShufflerIterDataPipe")),
-    "utils.data.datapipes.iter.combinatorics": module("Names of PyTorch's file: `isinstance(dataset, ShufflerIterDataPipe)` says no.",
+    "utils.data.datapipes.iter.combinatorics": module("Names of PyTorch's file: `isinstance(dataset, ShufflerIterDataPipe)` is False.",
                                                       classes("SamplerIterDataPipe ShufflerIterDataPipe", _NO_PIPES, bases="utils.data.IterableDataset")),
     "utils.data.graph_settings": module("Settings of such chains.", refused("apply_random_seed apply_sharding apply_shuffle_settings", _NO_PIPES)),
     "utils.data._utils.fetch": module("How batches are made.", borrowed("utils.data.fetch", "Fetcher")),

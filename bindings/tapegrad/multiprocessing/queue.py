@@ -126,13 +126,4 @@ class Queue(multiprocessing.queues.Queue):
 
 
 class JoinableQueue(Queue, multiprocessing.queues.JoinableQueue):
-    """A queue that counts unfinished tasks."""
-
-    def put(self, obj, block=True, timeout=None):
-        with given() as handles:
-            data = dumps(obj)
-            multiprocessing.queues.JoinableQueue.put(self, _Packed(data), block, timeout)
-        if handles:
-            if not self._probe:
-                self._probe.append(os.dup(self._writer.fileno()))
-            self._in_flight.sent(handles)
+    """A queue that counts unfinished tasks: in its order of bases, the put() that Queue.put calls is the one that counts."""

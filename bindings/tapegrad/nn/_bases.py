@@ -424,28 +424,21 @@ class RNNCellBase(Module):
             if state.dim() not in (1, 2):
                 raise ValueError(f"{name}: Expected hidden to be 1D or 2D, got {state.dim()}D instead")
 
-    def _single(self, cell, input, hx):
-        self._check(input, *(() if hx is None else (hx,)))
+    def _with_states(self, cell, input, states, count: int) -> tuple:
+        """cell(input, states, weights), with a batch and with zeros as states where these are absent."""
+        self._check(input, *(states or ()))
         batched = input.dim() == 2
         if not batched:
-            input = input.unsqueeze(0)
-            hx = None if hx is None else hx.unsqueeze(0)
-        if hx is None:
-            hx = input.new_zeros((input.size(0), self.hidden_size))
-        result = cell(input, hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return result if batched else result.squeeze(0)
+            input, states = input.unsqueeze(0), states and tuple(s.unsqueeze(0) for s in states)
+        states = states or (input.new_zeros((input.size(0), self.hidden_size)),) * count
+        results = cell(input, states, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
+        return results if batched else tuple(r.squeeze(0) for r in results)
+
+    def _single(self, cell, input, hx):
+        return self._with_states(lambda x, states, *weights: (cell(x, *states, *weights),), input, None if hx is None else (hx,), 1)[0]
 
     def _lstm(self, input, hx):
-        self._check(input, *(() if hx is None else hx))
-        batched = input.dim() == 2
-        if not batched:
-            input = input.unsqueeze(0)
-            hx = None if hx is None else (hx[0].unsqueeze(0), hx[1].unsqueeze(0))
-        if hx is None:
-            zeros = input.new_zeros((input.size(0), self.hidden_size))
-            hx = (zeros, zeros)
-        h, c = F.lstm_cell(input, hx, self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return (h, c) if batched else (h.squeeze(0), c.squeeze(0))
+        return self._with_states(F.lstm_cell, input, hx, 2)
 
     def reset_parameters(self) -> None:
         bound = 1.0 / math.sqrt(self.hidden_size) if self.hidden_size > 0 else 0

@@ -83,7 +83,7 @@ _EXPRESSIONS = {
 
 
 def _sign(g: Builder, x: Ref):
-    """Zero of NaN, too, of which ONNX's Sign says nothing."""
+    """Zero for NaN, too, which ONNX's Sign leaves undefined."""
     zero = g.number(0, x.dtype)
     return g.cast(g.Greater(x, zero, kind=bool_), x.dtype) - g.cast(g.Less(x, zero, kind=bool_), x.dtype)
 

@@ -1,6 +1,6 @@
 """Small models of the kinds that public scripts train, written once for a library that is passed in.
 
-Each function takes the library (tapegrad or torch) and gives the modules and a function of the step's number that gives the loss.
+Each function takes the library (tapegrad or torch), its nn and nn.functional, and the data, and gives the modules and a function of the step's number that gives the loss.
 Data come from NumPy, weights from the test; nothing draws from the libraries' generators while training.
 """
 
@@ -25,9 +25,8 @@ class Data:
         return self.lib.tensor(self.generator.integers(0, high, shape))
 
 
-def classifier(lib, data):
+def classifier(lib, nn, F, data):
     """Image classification: residual blocks with batch norm, as in ResNet."""
-    nn, F = lib.nn, lib.nn.functional
 
     class Block(nn.Module):
         def __init__(self, inside, outside, stride):
@@ -47,9 +46,8 @@ def classifier(lib, data):
     return [net], lambda step: F.cross_entropy(net(x), y, label_smoothing=0.1)
 
 
-def detector(lib, data):
+def detector(lib, nn, F, data):
     """Detection: a backbone, a pyramid, and heads for classes and boxes over a grid, with a focal and an IoU loss."""
-    nn, F = lib.nn, lib.nn.functional
     backbone = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.SiLU(), nn.Conv2d(8, 16, 3, 2, 1), nn.GroupNorm(4, 16), nn.SiLU())
     deep = nn.Sequential(nn.MaxPool2d(2), nn.Conv2d(16, 16, 3, padding=1), nn.SiLU())
     classes, boxes = nn.Conv2d(16, 3, 1), nn.Conv2d(16, 4, 1)
@@ -72,9 +70,8 @@ def detector(lib, data):
     return [backbone, deep, classes, boxes], loss
 
 
-def segmenter(lib, data):
+def segmenter(lib, nn, F, data):
     """Segmentation: a U-Net with skips by concatenation, cross entropy and the Dice loss."""
-    nn, F = lib.nn, lib.nn.functional
 
     def double(inside, outside):
         return nn.Sequential(nn.Conv2d(inside, outside, 3, padding=1, bias=False), nn.BatchNorm2d(outside), nn.ReLU(inplace=True),
@@ -103,9 +100,8 @@ def segmenter(lib, data):
     return [net], loss
 
 
-def gan(lib, data):
+def gan(lib, nn, F, data):
     """A generator and a critic that train in turns, with spectral norm and detached fakes."""
-    nn, F = lib.nn, lib.nn.functional
     generator = nn.Sequential(nn.ConvTranspose2d(6, 8, 4, 1, 0, bias=False), nn.BatchNorm2d(8), nn.ReLU(True),
                               nn.ConvTranspose2d(8, 1, 4, 2, 1, bias=False), nn.Tanh())
     critic = nn.Sequential(nn.Conv2d(1, 8, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True), nn.Conv2d(8, 1, 4, 1, 0), nn.Flatten())
@@ -121,9 +117,8 @@ def gan(lib, data):
     return [generator, critic], loss
 
 
-def vae(lib, data):
+def vae(lib, nn, F, data):
     """A variational autoencoder: reparameterised noise, reconstruction and Kullback-Leibler terms."""
-    nn, F = lib.nn, lib.nn.functional
     encoder, mean, spread = nn.Sequential(nn.Linear(20, 16), nn.ReLU()), nn.Linear(16, 4), nn.Linear(16, 4)
     decoder = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 20), nn.Sigmoid())
     x, noise = data.uniform(6, 20), data.normal(8, 6, 4)
@@ -137,9 +132,8 @@ def vae(lib, data):
     return [encoder, mean, spread, decoder], loss
 
 
-def lstm_language_model(lib, data):
+def lstm_language_model(lib, nn, F, data):
     """A word-level language model: embedding, two layers of LSTM, tied weights, state carried over and detached."""
-    nn, F = lib.nn, lib.nn.functional
     embedding, lstm, out = nn.Embedding(11, 8), nn.LSTM(8, 8, num_layers=2), nn.Linear(8, 11)
     out.weight = embedding.weight
     text, state = data.integers(11, 49, 3), []
@@ -154,9 +148,8 @@ def lstm_language_model(lib, data):
     return [embedding, lstm, out], loss
 
 
-def gpt(lib, data):
+def gpt(lib, nn, F, data):
     """A decoder-only transformer: causal attention by a kept mask, GELU, weight decay by groups is the test's."""
-    nn, F = lib.nn, lib.nn.functional
 
     class Attention(nn.Module):
         def __init__(self, width, heads, length):
@@ -197,9 +190,8 @@ def gpt(lib, data):
     return [net], lambda step: F.cross_entropy(net(text[:, :-1]).view(-1, 13), text[:, 1:].reshape(-1), ignore_index=-1)
 
 
-def bert(lib, data):
+def bert(lib, nn, F, data):
     """A masked language model: nn.TransformerEncoder with a padding mask, loss at the masked places only."""
-    nn, F = lib.nn, lib.nn.functional
     tokens = nn.Embedding(15, 16, padding_idx=0)
     layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
@@ -215,9 +207,8 @@ def bert(lib, data):
     return [tokens, encoder, head], loss
 
 
-def translation(lib, data):
+def translation(lib, nn, F, data):
     """Sequence to sequence: a packed bidirectional GRU reads, a GRU cell with additive attention writes."""
-    nn, F = lib.nn, lib.nn.functional
     source, target = nn.Embedding(9, 6), nn.Embedding(10, 6)
     reader, cell = nn.GRU(6, 5, bidirectional=True, batch_first=True), nn.GRUCell(6 + 10, 10)
     query, key, score, out = nn.Linear(10, 7), nn.Linear(10, 7), nn.Linear(7, 1, bias=False), nn.Linear(20, 10)
@@ -238,9 +229,8 @@ def translation(lib, data):
     return [source, target, reader, cell, query, key, score, out], loss
 
 
-def recommender(lib, data):
+def recommender(lib, nn, F, data):
     """Recommendation: embeddings of fields, a factorisation machine, a deep part, an embedding bag."""
-    nn, F = lib.nn, lib.nn.functional
     fields, first, bag = nn.Embedding(30, 6), nn.Embedding(30, 1), nn.EmbeddingBag(12, 6, mode="mean")
     deep = nn.Sequential(nn.Linear(24, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
     index, history, clicked = data.integers(10, 8, 3), data.integers(12, 20), (data.uniform(8) > 0.5)
@@ -256,9 +246,8 @@ def recommender(lib, data):
     return [fields, first, bag, deep], loss
 
 
-def policy_gradient(lib, data):
+def policy_gradient(lib, nn, F, data):
     """Reinforcement learning: discounted returns, log probabilities of taken actions, a baseline, an entropy bonus."""
-    nn, F = lib.nn, lib.nn.functional
     body, policy, value = nn.Sequential(nn.Linear(4, 16), nn.Tanh()), nn.Linear(16, 3), nn.Linear(16, 1)
     states, actions, rewards = data.normal(10, 4), data.integers(3, 10), data.normal(10)
 
@@ -279,9 +268,8 @@ def policy_gradient(lib, data):
     return [body, policy, value], loss
 
 
-def graph_attention(lib, data):
+def graph_attention(lib, nn, F, data):
     """A graph attention network over edges, with scattered softmax, and a dense one with a mask."""
-    nn, F = lib.nn, lib.nn.functional
     linear, left, right, out = nn.Linear(5, 8, bias=False), nn.Parameter(data.normal(8)), nn.Parameter(data.normal(8)), nn.Linear(8, 3)
     holder = nn.Module()
     holder.left, holder.right = left, right
@@ -301,9 +289,8 @@ def graph_attention(lib, data):
     return [linear, holder, out], loss
 
 
-def diffusion(lib, data):
+def diffusion(lib, nn, F, data):
     """DDPM: noise of a drawn step is predicted from the noisy image and a sinusoidal embedding of the step."""
-    nn, F = lib.nn, lib.nn.functional
     embed, enter, leave = nn.Sequential(nn.Linear(8, 8), nn.SiLU(), nn.Linear(8, 8)), nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 1, 3, padding=1)
     norm = nn.GroupNorm(2, 8)
     x, noise, times = data.normal(4, 1, 6, 6), data.normal(8, 4, 1, 6, 6), data.integers(20, 8, 4)
@@ -320,9 +307,8 @@ def diffusion(lib, data):
     return [embed, enter, leave, norm], loss
 
 
-def vision_transformer(lib, data):
+def vision_transformer(lib, nn, F, data):
     """ViT: patches by unfolding, a class token, scaled_dot_product_attention, nn.MultiheadAttention."""
-    nn, F = lib.nn, lib.nn.functional
     holder, patches, head = nn.Module(), nn.Linear(48, 16), nn.Linear(16, 4)
     holder.token, holder.places = nn.Parameter(data.normal(1, 1, 16)), nn.Parameter(data.normal(1, 10, 16))
     attention, qkv, norm = nn.MultiheadAttention(16, 4, batch_first=True), nn.Linear(16, 48, bias=False), nn.RMSNorm(16)
@@ -339,9 +325,8 @@ def vision_transformer(lib, data):
     return [holder, patches, head, attention, qkv, norm], loss
 
 
-def wavenet(lib, data):
+def wavenet(lib, nn, F, data):
     """Audio: dilated causal convolutions with gates, residuals and skips, weight norm."""
-    nn, F = lib.nn, lib.nn.functional
     enter, out = nn.Conv1d(1, 8, 1), nn.Conv1d(8, 16, 1)
     gates = nn.ModuleList(nn.utils.weight_norm(nn.Conv1d(8, 16, 2, dilation=2 ** i)) for i in range(3))
     mixes = nn.ModuleList(nn.Conv1d(8, 8, 1) for _ in range(3))
@@ -359,9 +344,8 @@ def wavenet(lib, data):
     return [enter, out, gates, mixes], loss
 
 
-def siamese(lib, data):
+def siamese(lib, nn, F, data):
     """Metric learning: one net for three images, triplet and contrastive losses, normalised embeddings."""
-    nn, F = lib.nn, lib.nn.functional
     net = nn.Sequential(nn.Conv2d(1, 6, 3), nn.PReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 8))
     a, p, n = data.normal(5, 1, 8, 8), data.normal(5, 1, 8, 8), data.normal(5, 1, 8, 8)
 
@@ -375,9 +359,8 @@ def siamese(lib, data):
     return [net], loss
 
 
-def flow(lib, data):
+def flow(lib, nn, F, data):
     """A normalising flow: affine couplings with masks, an invertible linear map and its log determinant."""
-    nn = lib.nn
     nets = nn.ModuleList(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 8)) for _ in range(3))
     mix = nn.Module()
     mix.weight = nn.Parameter(lib.eye(4, dtype=data.normal(1).dtype) + 0.1 * data.normal(4, 4))
@@ -398,9 +381,8 @@ def flow(lib, data):
     return [nets, mix], loss
 
 
-def mixture_of_experts(lib, data):
+def mixture_of_experts(lib, nn, F, data):
     """A layer of experts: the two best by a gate, tokens sent to them by index, a loss of balance."""
-    nn, F = lib.nn, lib.nn.functional
     gate, experts = nn.Linear(6, 4, bias=False), nn.ModuleList(nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.Linear(12, 6)) for _ in range(4))
     x, y = data.normal(16, 6), data.normal(16, 6)
 
@@ -419,9 +401,8 @@ def mixture_of_experts(lib, data):
     return [gate, experts], loss
 
 
-def speech(lib, data):
+def speech(lib, nn, F, data):
     """Speech: convolutions over time, a bidirectional LSTM, the CTC loss over padded texts."""
-    nn, F = lib.nn, lib.nn.functional
     conv, lstm, out = nn.Conv1d(5, 8, 3, stride=2, padding=1), nn.LSTM(8, 6, bidirectional=True, batch_first=True), nn.Linear(12, 6)
     norm = nn.InstanceNorm1d(8, affine=True)
     x, texts = data.normal(3, 5, 24), data.integers(5, 3, 4) + 1
@@ -434,9 +415,8 @@ def speech(lib, data):
     return [conv, lstm, out, norm], loss
 
 
-def super_resolution(lib, data):
+def super_resolution(lib, nn, F, data):
     """Super-resolution: convolutions, PixelShuffle, a bicubic skip, a total variation term."""
-    nn, F = lib.nn, lib.nn.functional
     net = nn.Sequential(nn.Conv2d(1, 8, 5, padding=2), nn.ReLU(), nn.Conv2d(8, 4, 3, padding=1), nn.PixelShuffle(2))
     x, y = data.uniform(2, 1, 6, 6), data.uniform(2, 1, 12, 12)
 
@@ -448,9 +428,8 @@ def super_resolution(lib, data):
     return [net], loss
 
 
-def style_transfer(lib, data):
+def style_transfer(lib, nn, F, data):
     """Style transfer: reflection padding, instance norm, upsampling; Gram matrices of a fixed net."""
-    nn, F = lib.nn, lib.nn.functional
     fixed = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(6, 8, 3, padding=1))
     net = nn.Sequential(nn.ReflectionPad2d(1), nn.Conv2d(3, 6, 3, 2), nn.InstanceNorm2d(6, affine=True), nn.ReLU(),
                         nn.Upsample(scale_factor=2, mode="nearest"), nn.Conv2d(6, 3, 3, padding=1))
@@ -476,3 +455,8 @@ def style_transfer(lib, data):
 KINDS = {f.__name__: f for f in (
     classifier, detector, segmenter, gan, vae, lstm_language_model, gpt, bert, translation, recommender, policy_gradient, graph_attention,
     diffusion, vision_transformer, wavenet, siamese, flow, mixture_of_experts, speech, super_resolution, style_transfer)}
+
+
+def make(kind: str, lib, dtype):
+    """The modules of a kind and its loss."""
+    return KINDS[kind](lib, lib.nn, lib.nn.functional, Data(lib, dtype))

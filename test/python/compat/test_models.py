@@ -28,7 +28,7 @@ CHOICE = {"classifier": "sgd", "segmenter": "rmsprop", "gan": "adam", "policy_gr
 def losses(lib, kind: str, dtype: str, weights: list | None):
     """The losses of each step, and the weights before the first one; given weights are taken over."""
     lib.manual_seed(0)
-    modules, loss_of = models.KINDS[kind](lib, models.Data(lib, dtype))
+    modules, loss_of = models.make(kind, lib, dtype)
     modules = [m.to(getattr(lib, dtype)) for m in modules]
     if weights is None:
         weights = [{k: v.detach().numpy().copy() for k, v in m.state_dict().items()} for m in modules]

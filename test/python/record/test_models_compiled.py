@@ -16,7 +16,7 @@ STEPS = 12
 def run(kind, change):
     """Losses and weights of each step, and what was replayed."""
     tg.manual_seed(0)
-    modules, loss_of = models.KINDS[kind](tg, models.Data(tg, "float32"))
+    modules, loss_of = models.make(kind, tg, "float32")
     change(modules)
     params = list({id(p): p for m in modules for p in m.parameters() if p.requires_grad}.values())
     optimizer = tg.optim.AdamW(params, lr=1e-3)

@@ -1,4 +1,4 @@
-"""Ranks with fewer inputs than others: those that are done go on taking part in the others' collectives.
+"""Ranks with fewer inputs than others: ranks that have finished keep taking part in the collectives of the others.
 
 Every rank that still has input says so before each of its steps (`notify_join_context`, a sum over all ranks of the first joinable's
 group); a rank that has none answers with zero and runs the joinables' main hooks, until no rank has input.

@@ -1,4 +1,4 @@
-"""fully_shard: a module's parameters become pieces, one per rank, that are gathered while the module is at work."""
+"""fully_shard: a module's parameters become pieces, one per rank, that are gathered while the module runs."""
 
 import functools
 from contextlib import nullcontext

@@ -18,7 +18,7 @@ class BackendType(enum.Enum):
 
 
 class RpcBackendOptions:
-    """Seconds that calls may take (0: as long as they like) and where workers find each other (as init_process_group's)."""
+    """Seconds that calls may take (0: no limit) and where workers find each other (as init_process_group's)."""
 
     def __init__(self, rpc_timeout: float = DEFAULT_RPC_TIMEOUT_SEC, init_method: str = DEFAULT_INIT_METHOD) -> None:
         if not rpc_timeout >= 0:

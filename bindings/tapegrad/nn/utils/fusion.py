@@ -20,6 +20,16 @@ def _folded(weight, bias, mean, variance, eps, scale, shift, channel: int):
     return Parameter(new_weight.detach(), weight.requires_grad), Parameter(new_bias.detach(), bias.requires_grad)
 
 
+def _fused(layer, bn, channel: int):
+    if layer.training or bn.training:
+        raise AssertionError("Fusion only for eval!")
+    if bn.running_mean is None or bn.running_var is None:
+        raise AssertionError("bn.running_mean and bn.running_var must not be None")
+    fused = copy.deepcopy(layer)
+    fused.weight, fused.bias = _folded(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight, bn.bias, channel)
+    return fused
+
+
 def fuse_conv_bn_weights(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, transpose: bool = False):
     """Weight and bias of a convolution with the batch normalisation behind it."""
     return _folded(conv_w, conv_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b, 1 if transpose else 0)
@@ -32,25 +42,11 @@ def fuse_linear_bn_weights(linear_w, linear_b, bn_rm, bn_rv, bn_eps, bn_w, bn_b)
 
 def fuse_conv_bn_eval(conv, bn, transpose: bool = False):
     """A convolution that computes what the two do in evaluation."""
-    if conv.training or bn.training:
-        raise AssertionError("Fusion only for eval!")
-    fused = copy.deepcopy(conv)
-    if bn.running_mean is None or bn.running_var is None:
-        raise AssertionError("bn.running_mean and bn.running_var must not be None")
-    fused.weight, fused.bias = fuse_conv_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps, bn.weight,
-                                                    bn.bias, transpose)
-    return fused
+    return _fused(conv, bn, 1 if transpose else 0)
 
 
 def fuse_linear_bn_eval(linear, bn):
     """A linear layer that computes what the two do in evaluation."""
-    if linear.training or bn.training:
-        raise AssertionError("Fusion only for eval!")
-    fused = copy.deepcopy(linear)
     if linear.out_features != bn.num_features and bn.num_features != 1:
         raise AssertionError("To fuse, linear.out_features == bn.num_features or bn.num_features == 1")
-    if bn.running_mean is None or bn.running_var is None:
-        raise AssertionError("bn.running_mean and bn.running_var must not be None")
-    fused.weight, fused.bias = fuse_linear_bn_weights(fused.weight, fused.bias, bn.running_mean, bn.running_var, bn.eps,
-                                                      bn.weight, bn.bias)
-    return fused
+    return _fused(linear, bn, 0)
