@@ -1,11 +1,9 @@
 """Signals in the middle of the maths libraries' calls: some of their kernels use the stack pointer for their own memory, which a handler would write over."""
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from interpreter import programs
 
 CALLS = {
     "products": "[lambda: a @ a, lambda: a.T @ a, lambda: a @ a.T, lambda: tg.nn.functional.linear(a, a, a[0]), lambda: a.double() @ a.double()]",
@@ -67,7 +65,5 @@ def test_steps_that_are_interrupted():
 
 
 def run(program: str, threads: int) -> str:
-    head, environment = "import signal, time\nimport tapegrad as tg\n", {**os.environ, "TAPEGRAD_NUM_THREADS": str(threads)}
-    done = subprocess.run([sys.executable, "-c", head + textwrap.dedent(program)], capture_output=True, text=True, timeout=120, env=environment)
-    assert done.returncode == 0, (done.returncode, done.stderr[-1000:])
-    return done.stdout
+    head = "import signal, time\nimport tapegrad as tg\n"
+    return programs.run(head + textwrap.dedent(program), timeout=120, TAPEGRAD_NUM_THREADS=str(threads))

@@ -1,15 +1,10 @@
 """Process groups over NCCL in Python: ranks are threads with a simulated device each, where NCCL is a double."""
 
-import os
-import subprocess
-import sys
-import textwrap
+import functools
 
+from interpreter import programs
 
-def run(program: str) -> None:
-    environment = {**os.environ, "TAPEGRAD_CUDA_SIMULATE": "2", "TAPEGRAD_CUDA_SIMULATE_MEMORY": "64"}
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stdout + done.stderr
+run = functools.partial(programs.run, timeout=100, TAPEGRAD_CUDA_SIMULATE="2", TAPEGRAD_CUDA_SIMULATE_MEMORY="64")
 
 
 def test_calls_are_ordered_with_the_callers_stream():
