@@ -146,68 +146,26 @@ class _OneHot(Constraint):
         return ((value == 0) | (value == 1)).all(-1) & value.sum(-1).eq(1)
 
 
-class _IntegerInterval(_Bounded):
-    is_discrete = True
-    _bounds = ("lower_bound", "upper_bound")
-
-    def check(self, value):
-        return (value % 1 == 0) & (self.lower_bound <= value) & (value <= self.upper_bound)
-
-
-class _IntegerLessThan(_Bounded):
-    is_discrete = True
-    _bounds = ("upper_bound",)
-
-    def check(self, value):
-        return (value % 1 == 0) & (value <= self.upper_bound)
-
-
-class _IntegerGreaterThan(_Bounded):
-    is_discrete = True
-    _bounds = ("lower_bound",)
-
-    def check(self, value):
-        return (value % 1 == 0) & (value >= self.lower_bound)
-
-
 class _Real(Constraint):
     def check(self, value):
         return value == value
 
 
-class _GreaterThan(_Bounded):
-    _bounds = ("lower_bound",)
-
-    def check(self, value):
-        return self.lower_bound < value
+def _bounded(name: str, bounds: tuple, check, is_discrete: bool = False):
+    """A class of sets with these bounds, of values that fulfil the condition."""
+    return type(name, (_Bounded,), {"_bounds": bounds, "check": check, "is_discrete": is_discrete, "__module__": __name__})
 
 
-class _GreaterThanEq(_Bounded):
-    _bounds = ("lower_bound",)
-
-    def check(self, value):
-        return self.lower_bound <= value
-
-
-class _LessThan(_Bounded):
-    _bounds = ("upper_bound",)
-
-    def check(self, value):
-        return value < self.upper_bound
-
-
-class _Interval(_Bounded):
-    _bounds = ("lower_bound", "upper_bound")
-
-    def check(self, value):
-        return (self.lower_bound <= value) & (value <= self.upper_bound)
-
-
-class _HalfOpenInterval(_Bounded):
-    _bounds = ("lower_bound", "upper_bound")
-
-    def check(self, value):
-        return (self.lower_bound <= value) & (value < self.upper_bound)
+_GreaterThan = _bounded("_GreaterThan", ("lower_bound",), lambda self, value: self.lower_bound < value)
+_GreaterThanEq = _bounded("_GreaterThanEq", ("lower_bound",), lambda self, value: self.lower_bound <= value)
+_LessThan = _bounded("_LessThan", ("upper_bound",), lambda self, value: value < self.upper_bound)
+_Interval = _bounded("_Interval", ("lower_bound", "upper_bound"), lambda self, value: (self.lower_bound <= value) & (value <= self.upper_bound))
+_HalfOpenInterval = _bounded("_HalfOpenInterval", ("lower_bound", "upper_bound"),
+                             lambda self, value: (self.lower_bound <= value) & (value < self.upper_bound))
+_IntegerGreaterThan = _bounded("_IntegerGreaterThan", ("lower_bound",), lambda self, value: (value % 1 == 0) & (value >= self.lower_bound), True)
+_IntegerLessThan = _bounded("_IntegerLessThan", ("upper_bound",), lambda self, value: (value % 1 == 0) & (value <= self.upper_bound), True)
+_IntegerInterval = _bounded("_IntegerInterval", ("lower_bound", "upper_bound"),
+                            lambda self, value: (value % 1 == 0) & (self.lower_bound <= value) & (value <= self.upper_bound), True)
 
 
 class _Simplex(Constraint):
