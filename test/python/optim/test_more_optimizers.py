@@ -152,15 +152,21 @@ def test_a_gradient_with_respect_to_the_learning_rate():
     close(decay, (value(lr, 0.2 + eps) - value(lr, 0.2 - eps)) / (2 * eps), 1e-6)
 
 
+def stepped(t, name, start, grad, steps, **options):
+    """The parameter and the optimizer after steps with the gradients grad(step)."""
+    p = t.nn.Parameter(start)
+    optimizer = getattr(t.optim, name)([p], **options)
+    for step in range(steps):
+        p.grad = grad(step)
+        optimizer.step()
+    return p.detach(), optimizer
+
+
 @pytest.mark.parametrize("name", NATIVE)
 def test_complex_parameters(name):
     def run(t):
-        p = t.nn.Parameter(t.tensor([1 + 2j, -0.5j, 3.0], dtype=t.complex128))
-        optimizer = getattr(t.optim, name)([p], lr=0.1)
-        for step in range(5):
-            p.grad = t.tensor([0.1 - 1j, 2.0 + 0.3j, -1j], dtype=t.complex128) * (1 + step)
-            optimizer.step()
-        return p.detach().numpy()
+        grad = t.tensor([0.1 - 1j, 2.0 + 0.3j, -1j], dtype=t.complex128)
+        return stepped(t, name, t.tensor([1 + 2j, -0.5j, 3.0], dtype=t.complex128), lambda step: grad * (1 + step), 5, lr=0.1)[0].numpy()
 
     np.testing.assert_allclose(run(tg), run(torch), rtol=1e-9)
 
@@ -183,12 +189,9 @@ def test_the_first_sum_of_complex_adagrad_counts_for_both_parts():
 def test_small_formats(name, dtype):
     def run(t, dtype):
         rng = np.random.default_rng(0)
-        p = t.nn.Parameter(t.tensor(rng.standard_normal(40), dtype=getattr(t, dtype)))
-        optimizer = getattr(t.optim, name)([p], lr=0.05)
-        for _ in range(50):
-            p.grad = t.tensor(rng.standard_normal(40), dtype=getattr(t, dtype))
-            optimizer.step()
-        return p.detach().float().numpy(), p.dtype
+        p, _ = stepped(t, name, t.tensor(rng.standard_normal(40), dtype=getattr(t, dtype)),
+                       lambda step: t.tensor(rng.standard_normal(40), dtype=getattr(t, dtype)), 50, lr=0.05)
+        return p.float().numpy(), p.dtype
 
     values, kept = run(tg, dtype)
     exact, _ = run(torch, "float32")
@@ -247,14 +250,12 @@ def test_sparse_gradients_are_refused_before_anything_is_written(name):
 @pytest.mark.parametrize(("name", "options"), [("SGD", {"lr": 0.1}), ("Adagrad", {"lr": 0.1, "lr_decay": 0.1}), ("SparseAdam", {"lr": 0.1})])
 def test_rows(name, options):
     def run(t):
-        p = t.nn.Parameter(t.tensor(np.arange(12.0).reshape(6, 2)))
-        optimizer = getattr(t.optim, name)([p], **options)
-        for step in range(50):
+        def grad(step):
             rng = np.random.default_rng(step)
             at = t.tensor(rng.integers(0, 6, size=(1, 3)))
-            p.grad = t.sparse_coo_tensor(at, t.tensor(rng.standard_normal((3, 2))), (6, 2))
-            optimizer.step()
-        return p.detach().numpy()
+            return t.sparse_coo_tensor(at, t.tensor(rng.standard_normal((3, 2))), (6, 2))
+
+        return stepped(t, name, t.tensor(np.arange(12.0).reshape(6, 2)), grad, 50, **options)[0].numpy()
 
     close(run(tg), run(torch))
 
@@ -418,12 +419,9 @@ def test_a_state_finds_its_parameters_in_a_model_of_another_order():
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
 def test_fused(name):
     def run(t):
-        p = t.nn.Parameter(t.tensor(np.arange(1.0, 7.0).reshape(2, 3)))
-        optimizer = getattr(t.optim, name)([p], lr=0.05, weight_decay=0.1, fused=True)
-        for step in range(50):
-            p.grad = t.tensor(np.random.default_rng(step).standard_normal((2, 3)))
-            optimizer.step()
-        return p.detach().numpy()
+        start = t.tensor(np.arange(1.0, 7.0).reshape(2, 3))
+        return stepped(t, name, start, lambda step: t.tensor(np.random.default_rng(step).standard_normal((2, 3))), 50,
+                       lr=0.05, weight_decay=0.1, fused=True)[0].numpy()
 
     close(run(tg), run(torch))
 

@@ -28,21 +28,9 @@ const std::vector<Case> kCases{
     {1, 6, 1, 70, 40, 8, 8, true}, {3, 2, 1, 3, 130, 24, 8, true}, {1, 1, 1, 1, 5, 8, 8, false, -0.5},
 };
 
-// Switches and engines for the length of a test.
-struct Setup {
-  explicit Setup(std::vector<Engine> engines = {{}}) {
-    state().engines = std::move(engines);
-    state().graph_status = kSuccess;
-    state().version = 92801;
-    state().executed.clear();
-    state().workspaces.clear();
-    use_cudnn(&cudnn_double::functions);
+struct Setup : cudnn_double::Setup {
+  explicit Setup(std::vector<Engine> engines = {{}}) : cudnn_double::Setup(std::move(engines)) {
     REQUIRE(tapegrad_cuda_init() > 0);
-  }
-  ~Setup() {
-    use_cudnn(nullptr);
-    cudnn_double::reset_switches();
-    state().version = 92801;
   }
 };
 

@@ -17,6 +17,7 @@ using namespace tapegrad;
 using namespace tapegrad::cuda;
 using namespace tapegrad::cuda::cudnn_graph;
 using cudnn_double::Engine;
+using cudnn_double::Setup;
 using cudnn_double::state;
 
 namespace {
@@ -44,21 +45,6 @@ const std::vector<Case> kCases{
     {2, 3, 5, 1, {11}, {4}, {3}, {2}, {2}, {}},
     {1, 2, 4, 2, {4, 5, 6}, {2, 3, 2}, {1, 2, 2}, {1, 0, 1}, {1, 1, 2}, {}},
     {2, 2, 3, 1, {9, 8}, {2, 2}, {1, 2}, {2, 1}, {3, 3}, {8, 4}},  // less than the formula gives
-};
-
-// Switches and engines for the length of a test.
-struct Setup {
-  explicit Setup(std::vector<Engine> engines = {{}}) {
-    state().engines = std::move(engines);
-    state().graph_status = kSuccess;
-    state().executed.clear();
-    state().workspaces.clear();
-    use_cudnn(&cudnn_double::functions);
-  }
-  ~Setup() {
-    use_cudnn(nullptr);
-    cudnn_double::reset_switches();
-  }
 };
 
 // A convolution of no interest but for its number of images.

@@ -312,4 +312,20 @@ inline const Functions* functions() {
   return &all;
 }
 
+// Switches and engines for the length of a test.
+struct Setup {
+  explicit Setup(std::vector<Engine> engines = {{}}) {
+    state().engines = std::move(engines);
+    state().graph_status = kSuccess;
+    state().executed.clear();
+    state().workspaces.clear();
+    use_cudnn(&functions);
+  }
+  ~Setup() {
+    use_cudnn(nullptr);
+    reset_switches();
+    state().version = State().version;
+  }
+};
+
 }  // namespace cudnn_double

@@ -28,6 +28,12 @@ def fill(lib, model, seed: int = 1) -> None:
             p.copy_(lib.root.from_numpy(values(tuple(p.shape), 100 * seed + i)).to(p.dtype) * 0.4)
 
 
+def wrapped(lib, model, seed: int = 1, **options):
+    """DistributedDataParallel around the model, which begins with weights of the seed."""
+    fill(lib, model, seed)
+    return lib.DDP(model, **options)
+
+
 def mlp(lib):
     nn = lib.nn
     return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
@@ -81,23 +87,20 @@ def train(lib, ddp, rank: int, steps: int = 3, lr: float = 0.1, loss_of=None, se
 # Scenarios: (lib, rank, size) -> arrays.
 def plain(lib, rank, size):
     model = mlp(lib)
-    fill(lib, model, 1 + rank)  # rank 0's go to all
-    ddp = lib.DDP(model, bucket_cap_mb=0.001)
+    ddp = wrapped(lib, model, 1 + rank, bucket_cap_mb=0.001)  # rank 0's go to all
     start = state(model)
     return [start, train(lib, ddp, rank), state(model), grads(model)]
 
 
 def keeps_gradients(lib, rank, size):
     model = mlp(lib)
-    fill(lib, model)
-    ddp = lib.DDP(model)
+    ddp = wrapped(lib, model)
     return [train(lib, ddp, rank, set_to_none=False), state(model), grads(model)]
 
 
 def no_sync(lib, rank, size):
     model = mlp(lib)
-    fill(lib, model)
-    ddp = lib.DDP(model)
+    ddp = wrapped(lib, model)
     found = []
     with ddp.no_sync():
         for step in range(2):
@@ -130,8 +133,7 @@ def branches(lib):
 def unused(lib, rank, size):
     """A part that nobody uses, one that all use, one that rank 0 uses only."""
     model = branches(lib)
-    fill(lib, model)
-    ddp = lib.DDP(model, find_unused_parameters=True)
+    ddp = wrapped(lib, model, find_unused_parameters=True)
     found = []
     for step in range(3):
         ddp.zero_grad()
@@ -153,16 +155,14 @@ def dtypes(lib, rank, size):
             return self.c(self.b(self.a(x).double()).float())
 
     model = Mixed()
-    fill(lib, model)
-    ddp = lib.DDP(model)
+    ddp = wrapped(lib, model)
     return [train(lib, ddp, rank), state(model), grads(model)]
 
 
 def buffers(lib, rank, size):
     nn = lib.nn
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    fill(lib, model)
-    ddp = lib.DDP(model)
+    ddp = wrapped(lib, model)
     losses = train(lib, ddp, rank)
     ddp.eval()
     with lib.root.no_grad():
@@ -183,8 +183,7 @@ def tied(lib, rank, size):
             return {"out": [self.out(self.b(self.a(x).tanh()))], "n": 3}
 
     model = Tied()
-    fill(lib, model)
-    ddp = lib.DDP(model)
+    ddp = wrapped(lib, model)
     losses = train(lib, ddp, rank, loss_of=lambda ddp, x, y, step: lib.F.mse_loss(ddp(x)["out"][0], y))
     return [losses, state(model), grads(model)]
 
@@ -192,8 +191,7 @@ def tied(lib, rank, size):
 def sparse(lib, rank, size):
     nn = lib.nn
     model = nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Flatten(), nn.Linear(8, 3))
-    fill(lib, model)
-    ddp = lib.DDP(model)
+    ddp = wrapped(lib, model)
     found = []
     for step in range(2):
         ddp.zero_grad()
@@ -229,15 +227,13 @@ def static_graph(lib, rank, size):
             return self.out(x)
 
     model = Twice()
-    fill(lib, model)
-    ddp = lib.DDP(model, static_graph=True)
+    ddp = wrapped(lib, model, static_graph=True)
     return [train(lib, ddp, rank), state(model), grads(model)]
 
 
 def _hooked(lib, rank, hook, make_state=lambda lib: None, steps=3, **settings):
     model = mlp(lib)
-    fill(lib, model)
-    ddp = lib.DDP(model, **settings)
+    ddp = wrapped(lib, model, **settings)
     ddp.register_comm_hook(make_state(lib), hook)
     return [train(lib, ddp, rank, steps), state(model), grads(model)]
 
@@ -289,8 +285,7 @@ def local_sgd(lib, rank, size):
     hooks = _hooks(lib, "post_localSGD_hook")
     averagers = importlib.import_module(f"{lib.name}.distributed.algorithms.model_averaging.averagers")
     model = mlp(lib)
-    fill(lib, model)
-    ddp = lib.DDP(model)
+    ddp = wrapped(lib, model)
     ddp.register_comm_hook(hooks.PostLocalSGDState(None, None, 2, post_local_gradient_allreduce=False), hooks.post_localSGD_hook)
     optimizer = importlib.import_module(f"{lib.name}.distributed.optim").PostLocalSGDOptimizer(
         lib.root.optim.SGD(ddp.parameters(), lr=0.1), averagers.PeriodicModelAverager(period=2, warmup_steps=2))
@@ -307,8 +302,7 @@ def local_sgd(lib, rank, size):
 def _uneven(lib, rank, divide):
     nn = lib.nn
     model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
-    fill(lib, model)
-    ddp = lib.DDP(model, bucket_cap_mb=0.0001)
+    ddp = wrapped(lib, model, bucket_cap_mb=0.0001)
     with ddp.join(divide_by_initial_world_size=divide):
         train(lib, ddp, rank, steps=1 + 2 * rank)
     return [state(model)]
