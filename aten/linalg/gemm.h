@@ -36,5 +36,9 @@ template <class T>
 void gemm_sums(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, MatrixRef<T> b, bool add,
                compute_t<T>* c, int64_t ldc);
 
+// The same of 16-bit types, shared out to threads as gemm() does, and in the same ways.
+template <class T>
+void shared_sums(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, bool add, float* c, int64_t ldc);
+
 }  // namespace cpu::TG_ISA
 }  // namespace tapegrad

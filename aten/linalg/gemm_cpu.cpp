@@ -277,8 +277,8 @@ bool is_faster_turned(int64_t m, int64_t n, int64_t k, MatrixRef<T> b) {
   return k >= (m <= kRowsTurned || (whole && m <= 64) ? 512 : 1024);
 }
 
-template <class T>
-void turned_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a, MatrixRef<T> b, float beta, T* c,
+template <class T, class Out>
+void turned_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a, MatrixRef<T> b, float beta, Out* c,
                     int64_t ldc) {
   const int64_t rows = (m + kRowsTurned - 1) / kRowsTurned * kRowsTurned;
   Tensor holder;
@@ -301,6 +301,25 @@ void turned_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a
 }
 
 }  // namespace
+
+template <class T>
+void shared_sums(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, bool add, float* c, int64_t ldc) {
+  if (is_skinny(m, n, k, b)) return skinny_sums(m, n, k, a, b, add, c, ldc);
+  if (is_faster_turned(m, n, k, b)) return turned_product<T>(m, n, k, 1, a, b, add ? 1 : 0, c, ldc);
+  if (m == 0 || n == 0 || (k == 0 && add)) return;
+  if (k == 0) return scale_batched<float>(1, m, n, 0, c, ldc, 0);
+  const Tiles tiles = onednn::multiplies(dtype_of_v<T>) ? choose_half_tiles(1, m, n, k) : choose_tiles(m, n, k);
+  const double work = static_cast<double>(tiles.m) * static_cast<double>(tiles.n) * static_cast<double>(k);
+  parallel_for(0, tiles.rows * tiles.cols, std::max<int64_t>(1, static_cast<int64_t>(5e5 / work)),
+               [&](int64_t first, int64_t last) {
+                 for (int64_t t = first; t < last; ++t) {
+                   const int64_t i = t / tiles.cols * tiles.m, j = t % tiles.cols * tiles.n;
+                   gemm_sums<T>(std::min(tiles.m, m - i), std::min(tiles.n, n - j), k, 1,
+                                {a.data + i * a.row, a.row, a.col}, {b.data + j * b.col, b.row, b.col}, add,
+                                c + i * ldc + j, ldc);
+                 }
+               });
+}
 
 template <class T>
 void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T> a, int64_t a_batch,
@@ -368,5 +387,8 @@ TG_GEMM_SUMS(BFloat16)
 TG_GEMM_SUMS(float)
 TG_GEMM_SUMS(double)
 #undef TG_GEMM_SUMS
+template void shared_sums<Half>(int64_t, int64_t, int64_t, MatrixRef<Half>, MatrixRef<Half>, bool, float*, int64_t);
+template void shared_sums<BFloat16>(int64_t, int64_t, int64_t, MatrixRef<BFloat16>, MatrixRef<BFloat16>, bool, float*,
+                                    int64_t);
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -26,4 +26,8 @@ inline constexpr int kMostSkinnyRows = 16;
 template <class T>
 void skinny_int8(int64_t m, int64_t n, int64_t k, const T* a, const int8_t* w, const T* scales, T* c);
 
+// Of 16-bit types: c (m x n, row stride ldc) = a * b, or that + c, in float.
+template <class T>
+void skinny_sums(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, bool add, float* c, int64_t ldc);
+
 }  // namespace tapegrad::cpu::TG_ISA

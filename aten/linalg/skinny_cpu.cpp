@@ -173,15 +173,20 @@ void add_rows(int64_t m, int64_t n, int64_t depth, const P* a, int64_t padded, C
   }
 }
 
-// Writes a sum.
+// Writes a sum, of the type of the factors or in float.
 template <class T>
 struct Finish {
   float alpha, beta;
   T* c;
+  float* wide;  // where sums stay as they are: this instead of c
   int64_t ldc;
   TG_INLINE void operator()(int64_t i, int64_t j, float sum) const {
-    T& out = c[i * ldc + j];
-    out = T(beta == 0 ? alpha * sum : alpha * sum + beta * static_cast<float>(out));
+    const int64_t at = i * ldc + j;
+    const float x = alpha * sum;
+    if (wide)
+      wide[at] = beta == 0 ? x : x + beta * wide[at];
+    else
+      c[at] = T(beta == 0 ? x : x + beta * static_cast<float>(c[at]));
   }
 };
 
@@ -327,10 +332,9 @@ bool is_skinny(int64_t m, int64_t n, int64_t k, MatrixRef<T> b) {
   return b.row == 1 ? m <= most : b.col == 1 && m <= kMostLines;
 }
 
+namespace {
 template <class T>
-void skinny_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a, MatrixRef<T> b, float beta, T* c,
-                    int64_t ldc) {
-  const Finish<T> finish{alpha, beta, c, ldc};
+void multiply(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, const Finish<T>& finish) {
   if (b.row == 1) {
 #if defined(__AVX512F__)
     if constexpr (std::is_same_v<T, BFloat16>)
@@ -339,6 +343,18 @@ void skinny_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a
     by_columns<float>(m, n, k, a, b, finish);
   } else
     by_lines(m, n, k, a, b, finish);
+}
+}  // namespace
+
+template <class T>
+void skinny_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a, MatrixRef<T> b, float beta, T* c,
+                    int64_t ldc) {
+  multiply<T>(m, n, k, a, b, {alpha, beta, c, nullptr, ldc});
+}
+
+template <class T>
+void skinny_sums(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, bool add, float* c, int64_t ldc) {
+  multiply<T>(m, n, k, a, b, {1, add ? 1.0f : 0.0f, nullptr, c, ldc});
 }
 
 template <class T>
@@ -354,5 +370,8 @@ TG_SKINNY(float)
 TG_SKINNY(Half)
 TG_SKINNY(BFloat16)
 #undef TG_SKINNY
+template void skinny_sums<Half>(int64_t, int64_t, int64_t, MatrixRef<Half>, MatrixRef<Half>, bool, float*, int64_t);
+template void skinny_sums<BFloat16>(int64_t, int64_t, int64_t, MatrixRef<BFloat16>, MatrixRef<BFloat16>, bool, float*,
+                                    int64_t);
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -1,4 +1,5 @@
-// Recurrent layers by their kernels, for any floating dtype: 16-bit types are computed in float32.
+// Recurrent layers by their kernels, for any floating dtype. Of 16-bit types the products' sums, the gates and the
+// cells' states are float32, and the states that go on to the next step are rounded.
 #pragma once
 
 #include <span>
@@ -14,6 +15,9 @@ struct LayerWeights {
 struct LayerResult {
   Tensor output, hy, cy;
 };
+
+// Whether _rnn_layer takes 16-bit types on such a device; where it does not, layer() converts them.
+inline bool takes_half(Device device) { return !device.is_cuda(); }
 
 // One layer in one direction.
 LayerResult layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const LayerWeights& weights,

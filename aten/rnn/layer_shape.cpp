@@ -10,6 +10,13 @@ using rnn::Cell;
 using rnn::NetworkSizes;
 
 TensorSpec spec(const Tensor& like, DimVector sizes) { return {std::move(sizes), like.dtype(), like.device(), {}}; }
+// Of what is kept for the gradient, as it was computed.
+TensorSpec kept_spec(const Tensor& like, DimVector sizes) {
+  return {std::move(sizes), compute_dtype(like.dtype()), like.device(), {}};
+}
+int64_t kept_width(Cell cell, int64_t h, const Tensor& like) {
+  return rnn::kept_width(cell, h, element_size(compute_dtype(like.dtype())));
+}
 
 void check_size(const Tensor& t, IntSpan expected, DType dtype, const char* name) {
   TG_CHECK(t.sizes() == expected, Runtime, "rnn: {} must have shape {}: got {}", name, format_ints(expected),
@@ -35,7 +42,7 @@ void check_layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const 
   TG_CHECK(number >= 0 && number <= 3, Runtime, "rnn: unknown cell {}", number);
   const Cell cell = static_cast<Cell>(number);
   const DType dtype = input.dtype();
-  TG_CHECK(dtype == DType::float32 || dtype == DType::float64, Runtime,
+  TG_CHECK(is_floating_point(dtype) && (!is_half(dtype) || rnn::takes_half(input.device())), Runtime,
            "rnn: expected float32 or float64 input: got {}", dtype);
   TG_CHECK(input.ndim() == 2 && hx.ndim() == 2 && w_ih.ndim() == 2 && w_hh.ndim() == 2, Runtime,
            "rnn: expected matrices: got input {}, state {} and weights {} and {}", format_ints(input.sizes()),
@@ -99,7 +106,7 @@ std::array<TensorSpec, 5> rnn_layer_shape(const Tensor& input, const Tensor& hx,
   const bool lstm = cell == Cell::Lstm;
   return {spec(input, {total, hx.size(1)}), spec(input, DimVector(hx.sizes())),
           spec(input, lstm ? DimVector(cx.sizes()) : DimVector{0}),
-          spec(input, {total, rnn::kept_width(cell, h, input.itemsize())}), spec(input, {lstm ? total : 0, h})};
+          kept_spec(input, {total, kept_width(cell, h, input)}), kept_spec(input, {lstm ? total : 0, h})};
 }
 
 std::array<TensorSpec, 8> rnn_layer_grad_shape(const Tensor& grad_output, const Tensor& grad_hy, const Tensor& grad_cy,
@@ -116,8 +123,9 @@ std::array<TensorSpec, 8> rnn_layer_grad_shape(const Tensor& grad_output, const 
   check_size(grad_hy, hx.sizes(), input.dtype(), "the state's gradient");
   if (lstm) check_size(grad_cy, cx.sizes(), input.dtype(), "the cell state's gradient");
   check_size(output, {total, hx.size(1)}, input.dtype(), "the output");
-  check_size(gates, {total, rnn::kept_width(cell, h, input.itemsize())}, input.dtype(), "the gates");
-  check_size(cells, {lstm ? total : 0, h}, input.dtype(), "the cell states");
+  const DType kept = compute_dtype(input.dtype());
+  check_size(gates, {total, kept_width(cell, h, input)}, kept, "the gates");
+  check_size(cells, {lstm ? total : 0, h}, kept, "the cell states");
   const auto weight = [&](const Tensor& w) {
     return spec(input, weights_wanted && w.defined() ? DimVector(w.sizes()) : DimVector{0});
   };

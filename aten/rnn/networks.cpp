@@ -54,7 +54,7 @@ LayerResult layer(const Tensor& input, const Tensor& hx, const Tensor& cx, const
   const bool lstm = cell == Cell::Lstm;
   if (TG_UNLIKELY(modes() & kModeBatch) && batch_sizes.size() == 1 && is_by_samples(input, hx, w))
     return one_step(input, hx, cx, w, cell);
-  if (!is_half(input.dtype())) {
+  if (!is_half(input.dtype()) || takes_half(input.device())) {
     auto r = _rnn_layer(input, hx, cx, w.w_ih, w.w_hh, w.b_ih, w.b_hh, w.w_hr, batch_sizes, number, reverse);
     return {std::get<0>(r), std::get<1>(r), lstm ? std::get<2>(r) : Tensor()};
   }

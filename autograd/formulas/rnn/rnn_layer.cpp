@@ -1,6 +1,7 @@
 #include "tapegrad/autograd/formulas/rnn/rnn_layer.h"
 
 #include "tapegrad/aten/functions_activation.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_join.h"
 #include "tapegrad/aten/functions_linalg.h"
 #include "tapegrad/aten/functions_maths.h"
@@ -62,8 +63,15 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor> rnn_l
     int64_t cell, bool backwards, std::array<bool, 8> mask) {
   const bool lstm = static_cast<Cell>(cell) == Cell::Lstm;
   if (grad_enabled()) {
-    const auto f = [&](const std::vector<Tensor>& x) {
-      return plain_layer(x, batch_sizes, static_cast<Cell>(cell), backwards);
+    const auto all_to = [](std::vector<Tensor> tensors, DType dtype) {
+      for (Tensor& t : tensors)
+        if (t.defined()) t = to(t, dtype);
+      return tensors;
+    };
+    const auto f = [&](const std::vector<Tensor>& x) {  // of 16-bit types rounded at the end
+      const DType dtype = input.dtype();
+      return all_to(plain_layer(all_to(x, compute_dtype(dtype)), batch_sizes, static_cast<Cell>(cell), backwards),
+                    dtype);
     };
     std::vector<Tensor> seeds{grad_output, grad_hy};
     if (lstm) seeds.push_back(grad_cy);

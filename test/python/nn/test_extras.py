@@ -31,6 +31,26 @@ def test_gradients_of_convolutions(d):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-9)
 
 
+def test_gradients_of_convolutions_are_one_kernel_each():
+    """No forward pass is run first, and a lone image, an even window and gradients of gradients work as in `conv2d`."""
+    x, w, g = tg.randn(2, 3, 9, 9), tg.randn(5, 3, 3, 3, requires_grad=True), tg.randn(2, 5, 7, 7)
+    tg.nn.grad.conv2d_input(x.shape, w.detach(), g)
+    for call in (lambda: tg.nn.grad.conv2d_input(x.shape, w.detach(), g), lambda: tg.nn.grad.conv2d_weight(x, w.shape, g)):
+        with tg.profiler.profile() as profile:
+            call()
+        assert not [event.key for event in profile.key_averages() if event.key.endswith("convolution") or event.key in ("_conv", "conv2d")]
+    assert tg.nn.grad.conv2d_input((3, 9, 9), w, g[0]).equal(tg.nn.grad.conv2d_input((1, 3, 9, 9), w, g[:1])[0])
+    tg.nn.grad.conv2d_input(x.shape, w, g).square().sum().backward()
+    twin = w.detach().clone().requires_grad_()
+    tg.nn.functional.conv_transpose2d(g, twin).square().sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), twin.grad.numpy(), rtol=1e-4)
+    z = tg.randn(1, 2, 5, dtype=tg.complex64)
+    k = tg.randn(2, 2, 3, dtype=tg.complex64, requires_grad=True)
+    out = tg.nn.functional.conv1d(z, k)
+    (want,) = tg.autograd.grad(out, k, out.detach())
+    np.testing.assert_allclose(tg.nn.grad.conv1d_weight(z, k.shape, out.detach()).numpy(), want.numpy(), rtol=1e-5)
+
+
 def helpers(t):
     u = module_of(t, "nn.modules.utils")
     state = OrderedDict([("module.a", 1), ("b", 2), ("module.c.d", 3)])
