@@ -12,6 +12,6 @@ bool sgemm(const Product&, float, const float*, const float*, float, float*) { r
 bool multiply(const Product&, DType, const void*, const void*, DType, bool, void*) { return false; }
 bool conv_forward(const conv::Geometry&, DType, const void*, const void*, const void*, void*) { return false; }
 bool conv_grad_input(const conv::Geometry&, DType, const void*, const void*, void*) { return false; }
-bool conv_grad_weight(const conv::Geometry&, DType, const void*, const void*, float*) { return false; }
+bool conv_grad_weight(const conv::Geometry&, DType, const void*, const void*, void*) { return false; }
 
 }  // namespace tapegrad::onednn

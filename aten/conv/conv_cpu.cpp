@@ -113,6 +113,11 @@ bool for_onednn(const Geometry& g, DType type) {
   return type == DType::float32 || ((g.groups == 1 || g.groups < g.ic) && onednn::multiplies(type));
 }
 
+// Whether each channel of the input is a group, of a type for which there are kernels on the planes as they are.
+bool for_planes(const Geometry& g, DType type) {
+  return g.groups > 1 && g.groups == g.ic && (type == DType::float32 || is_half(type));
+}
+
 void fill_zero(const Tensor& t) {
   if (t.numel() > 0) std::memset(t.data_ptr(), 0, static_cast<size_t>(t.nbytes()));
 }
@@ -126,10 +131,10 @@ void conv_cpu(const Tensor& any_input, const Tensor& any_weight, const Tensor& b
   const DType type = out.dtype();
   Geometry g = conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
   if (pointwise::forward(g, input, weight, bias, out)) return;
-  if (type == DType::float32 && g.ic > 0 &&
-      depthwise::forward(g, target_of<float>(input), target_of<float>(weight), target_of<float>(bias),
-                         target_of<float>(out)))
-    return;
+  if (for_planes(g, type)) {
+    const Tensor w = widened(weight), b = widened(bias);
+    if (depthwise::forward(g, type, input.data_ptr(), data_of<float>(w), data_of<float>(b), out.data_ptr())) return;
+  }
   if (for_onednn(g, type) && g.ic > 0 &&
       onednn::conv_forward(g, type, input.data_ptr(), weight.data_ptr(), bias.defined() ? bias.data_ptr() : nullptr,
                            out.data_ptr()))
@@ -152,9 +157,10 @@ void conv_grad_input_cpu(const Tensor& any_output, const Tensor& any_weight, Int
   const DType type = out.dtype();
   Geometry g = conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
   if (pointwise::grad_input(g, output, weight, out)) return;
-  if (type == DType::float32 && g.regular() &&
-      depthwise::grad_input(g, target_of<float>(output), target_of<float>(weight), target_of<float>(out)))
-    return;
+  if (g.regular() && for_planes(g, type)) {
+    const Tensor w = widened(weight);
+    if (depthwise::grad_input(g, type, output.data_ptr(), data_of<float>(w), out.data_ptr())) return;
+  }
   if (for_onednn(g, type) && g.regular() &&
       onednn::conv_grad_input(g, type, output.data_ptr(), weight.data_ptr(), out.data_ptr()))
     return;
@@ -180,8 +186,8 @@ void conv_grad_weight_cpu(const Tensor& any_output, const Tensor& any_input, Int
       depthwise::grad_weight(g, target_of<float>(output), target_of<float>(input), target_of<float>(out)))
     return;
   if (for_onednn(g, type) && g.regular() &&
-      onednn::conv_grad_weight(g, type, output.data_ptr(), input.data_ptr(), target_of<float>(wide)))
-    return type == DType::float32 ? void() : narrow_into(wide, out);
+      onednn::conv_grad_weight(g, type, output.data_ptr(), input.data_ptr(), out.data_ptr()))
+    return;
   if (is_half(type)) {
     conv_grad_weight_cpu(widened(output), widened(input), weight_size, stride, padding, dilation, groups, wide);
     return narrow_into(wide, out);

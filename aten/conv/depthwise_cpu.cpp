@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tapegrad/aten/iterate/float_vector.h"
+#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::depthwise {
@@ -65,8 +66,8 @@ class Band {
         taps_.push_back((r * s.dilation[0] + at % s.stride[1] * height_) * line_ + at / s.stride[1]);
       }
   }
-  // What the rows of output from `first` on read of the plane.
-  void fill(const float* plane, int64_t first) {
+  // What the rows of output from `first` on read of the plane, which is given from row `given` on.
+  void fill(const float* plane, int64_t first, int64_t given = 0) {
     const int64_t stride = s_.stride[1], pad = s_.pad[1];
     const int64_t width = std::clamp<int64_t>((s_.out[1] - 1) * stride + s_.reach(1) + 1 - pad, 0, s_.in[1]);
     for (int64_t r = 0; r < height_; ++r) {
@@ -77,7 +78,7 @@ class Band {
         for (int64_t phase = 0; phase < stride; ++phase) std::fill_n(to + phase * height_ * line_, line_, 0.0f);
         continue;
       }
-      const float* from = plane + row * s_.in[1];
+      const float* from = plane + (row - given) * s_.in[1];
       if (stride == 1) {
         copy_floats(from, width, to + pad);
         continue;
@@ -192,8 +193,50 @@ void convolve(const Sizes& s, int64_t planes, int64_t channels, int64_t each, co
     band.fill(x + plane * in, first);
     for (int64_t e = 0; e < each; ++e) {
       const int64_t channel = plane % channels * each + e;
-      float* to = y + (plane / channels * channels * each + channel) * out + first * s.out[1];
-      output_rows(s, band, count, {w + channel * s.taps(), bias ? bias[channel] : 0.0f, to});
+      output_rows(
+          s, band, count,
+          {w + channel * s.taps(), bias ? bias[channel] : 0.0f, y + (plane * each + e) * out + first * s.out[1]});
+    }
+  });
+}
+
+template <class From, class To>
+void convert(const From* from, int64_t n, To* to) {
+  for (int64_t j = 0; j < n; ++j) to[j] = To(static_cast<float>(from[j]));
+}
+
+// The same in 16 bits: some planes, or a band of one, are converted on the way, while they are in the caches.
+template <class T>
+void convolve(const Sizes& s, int64_t planes, int64_t channels, int64_t each, const T* x, const float* w,
+              const float* bias, T* y) {
+  const int64_t in = s.in[0] * s.in[1], out = s.out[0] * s.out[1], rows = band_rows(s);
+  const int64_t bands = (s.out[0] + rows - 1) / rows;
+  const int64_t group = bands > 1 ? 1 : std::clamp<int64_t>(kBandFloats / std::max(in, each * out), 1, planes);
+  const int64_t groups = (planes + group - 1) / group;
+  const int64_t grain = std::max<int64_t>(1, kWork / (group * rows * s.out[1] * s.taps() * each));
+  parallel_for(0, groups * bands, grain, [&](int64_t begin, int64_t end) {
+    Band band(s, rows);
+    const int64_t read = std::min(s.in[0], (rows - 1) * s.stride[0] + s.reach(0) + 1);
+    const Tensor wide = empty_tensor({group * (bands > 1 ? read : s.in[0]) * s.in[1]}, DType::float32);
+    const Tensor sums = empty_tensor({group * each * rows * s.out[1]}, DType::float32);
+    float *from = target_of<float>(wide), *to = target_of<float>(sums);
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t plane = t / bands * group, many = std::min(group, planes - plane);
+      const int64_t first = t % bands * rows, count = std::min(rows, s.out[0] - first);
+      const int64_t low = std::clamp<int64_t>(first * s.stride[0] - s.pad[0], 0, s.in[0]);
+      const int64_t lines = bands > 1 ? std::min(read, s.in[0] - low) : s.in[0];
+      convert(x + plane * in + low * s.in[1], many * lines * s.in[1], from);
+      for (int64_t i = 0; i < many; ++i) {
+        band.fill(from + i * lines * s.in[1], first, low);
+        for (int64_t e = 0; e < each; ++e) {
+          const int64_t channel = (plane + i) % channels * each + e;
+          output_rows(s, band, count,
+                      {w + channel * s.taps(), bias ? bias[channel] : 0.0f, to + (i * each + e) * count * s.out[1]});
+        }
+      }
+      for (int64_t e = 0; bands > 1 && e < each; ++e)
+        convert(to + e * count * s.out[1], count * s.out[1], y + (plane * each + e) * out + first * s.out[1]);
+      if (bands == 1) convert(to, many * each * out, y + plane * each * out);
     }
   });
 }
@@ -286,17 +329,27 @@ bool has_small_kernel(const Geometry& g) {
   return kWide && g.spatial == 2 && g.oc == g.ic && g.kernel[1] <= 3 && g.kernel[2] <= 3;
 }
 
+template <class F>
+void each_type(DType type, F&& f) {
+  if (type == DType::bfloat16) return f.template operator()<BFloat16>();
+  if (type == DType::float16) return f.template operator()<Half>();
+  f.template operator()<float>();
+}
+
 }  // namespace
 
-bool forward(const Geometry& g, const float* x, const float* w, const float* bias, float* y) {
+bool forward(const Geometry& g, DType type, const void* x, const float* w, const float* bias, void* y) {
   if (!is_meant(g) || is_narrow(g)) return false;
-  convolve(Sizes(g), g.n * g.ic, g.ic, g.oc / g.ic, x, w, bias, y);
+  each_type(type, [&]<class T>() {
+    convolve(Sizes(g), g.n * g.ic, g.ic, g.oc / g.ic, static_cast<const T*>(x), w, bias, static_cast<T*>(y));
+  });
   return true;
 }
 
 // With a stride of one this is a convolution of the gradient with the kernel turned around.
-bool grad_input(const Geometry& g, const float* y, const float* w, float* x) {
-  if (!is_meant(g) || is_narrow(g) || g.oc != g.ic || g.stride[1] != 1 || g.stride[2] != 1) return false;
+bool grad_input(const Geometry& g, DType type, const void* y, const float* w, void* x) {
+  if (!is_meant(g) || is_narrow(g)) return false;
+  if (g.oc != g.ic || g.stride[1] != 1 || g.stride[2] != 1) return false;
   Sizes s(g);
   for (int d = 0; d < 2; ++d) {
     std::swap(s.in[d], s.out[d]);
@@ -307,7 +360,9 @@ bool grad_input(const Geometry& g, const float* y, const float* w, float* x) {
   const Tensor turned = empty_tensor({g.ic * s.taps()}, DType::float32);
   float* to = static_cast<float*>(turned.data_ptr());
   for (int64_t c = 0; c < g.ic; ++c) std::reverse_copy(w + c * s.taps(), w + (c + 1) * s.taps(), to + c * s.taps());
-  convolve(s, g.n * g.ic, g.ic, 1, y, to, nullptr, x);
+  each_type(type, [&]<class T>() {
+    convolve(s, g.n * g.ic, g.ic, 1, static_cast<const T*>(y), to, nullptr, static_cast<T*>(x));
+  });
   return true;
 }
 

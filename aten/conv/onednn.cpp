@@ -50,16 +50,29 @@ dnnl::memory load(const PlanArg& a, const void* user, Tensor& holder) {
   return to;
 }
 
-// One piece. `weight_ready`: the second operand was reordered before.
-void run_piece(const Plan& plan, const void* source, const void* weight, const dnnl::memory* weight_ready,
-               const void* bias, void* destination) {
+// What was written, as the user wants it.
+void store(const PlanArg& a, const dnnl::memory& from, void* user) {
+  if (!a.needs_reorder)
+    std::memcpy(user, from.get_data_handle(), a.inner.get_size());
+  else
+    a.reorder.execute(stream(), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, wrap(a.user, user)}});
+}
+
+// One piece. `source_ready`, `weight_ready`: operands that were reordered before; `result`: where what is computed is
+// left as the primitive lays it out, instead of `destination`.
+void run_piece(const Plan& plan, const void* source, const dnnl::memory* source_ready, const void* weight,
+               const dnnl::memory* weight_ready, const void* bias, void* destination,
+               const dnnl::memory* result = nullptr) {
   CallScope scope;
   Tensor hs, hw, hd, hp;
   try {
-    dnnl::memory x = load(plan.source, source, hs);
+    dnnl::memory x = source_ready ? *source_ready : load(plan.source, source, hs);
     dnnl::memory w = weight_ready ? *weight_ready : load(plan.weight, weight, hw);
     const PlanArg& d = plan.destination;
-    dnnl::memory y = wrap(d.inner, d.needs_reorder ? take(hd, d.inner_bytes) : destination);
+    const bool kept = result && result->get_desc() == d.inner;
+    dnnl::memory y = kept                        ? *result
+                     : d.needs_reorder || result ? wrap(d.inner, take(hd, d.inner.get_size()))
+                                                 : wrap(d.inner, destination);
     std::unordered_map<int, dnnl::memory> args;
     switch (plan.key.pass) {
       case Pass::Forward:
@@ -77,7 +90,10 @@ void run_piece(const Plan& plan, const void* source, const void* weight, const d
       args.emplace(DNNL_ARG_SCRATCHPAD, wrap(plan.scratchpad, take(hp, bytes)));
     count_work(Work::LibraryCall);
     plan.primitive.execute(stream(), args);
-    if (d.needs_reorder) d.reorder.execute(stream(), {{DNNL_ARG_FROM, y}, {DNNL_ARG_TO, wrap(d.user, destination)}});
+    if (result && !kept)
+      dnnl::reorder(y, *result).execute(stream(), y, const_cast<dnnl::memory&>(*result));
+    else if (!result && d.needs_reorder)
+      store(d, y, destination);
   } catch (const dnnl::error& e) {
     raise("conv", e);
   }
@@ -184,7 +200,7 @@ class Weights {
 // A forward pass and a gradient of the input: pieces that are written once.
 bool run_pieces(const Geometry& g, DType type, Pass pass, const void* source, const void* weight, const void* bias,
                 void* destination) {
-  const Pieces p = cut(g, pass);
+  const Pieces p = cut(g, pass, type);
   const Plans plans(g, p, type, pass, bias != nullptr);
   if (!plans.complete) return false;
   const Weights weights(g, p, plans, type, pass, weight);
@@ -195,7 +211,7 @@ bool run_pieces(const Geometry& g, DType type, Pass pass, const void* source, co
       const Offsets o(g, p, pass, t);
       const Plan& plan = plans.of(t);
       const bool forward = pass == Pass::Forward;
-      run_piece(plan, at(source, forward ? o.input : o.output, type), nullptr, weights.of(t, plan),
+      run_piece(plan, at(source, forward ? o.input : o.output, type), nullptr, nullptr, weights.of(t, plan),
                 bias ? at(bias, o.channel, type) : nullptr,
                 const_cast<char*>(at(destination, forward ? o.output : o.input, type)));
     }
@@ -214,41 +230,85 @@ bool conv_grad_input(const Geometry& g, DType type, const void* output, const vo
   return run_pieces(g, type, Pass::GradInput, output, weight, nullptr, input);
 }
 
-bool conv_grad_weight(const Geometry& g, DType type, const void* output, const void* input, float* weight) {
+bool conv_grad_weight(const Geometry& g, DType type, const void* output, const void* input, void* weight) {
   const Pass pass = Pass::GradWeight;
-  const Pieces p = cut(g, pass);
+  const Pieces p = cut(g, pass, type);
   const Plans plans(g, p, type, pass, false);
   if (!plans.complete) return false;
-  const int64_t size = g.weight_numel(), sums = partial_sums(g, p), parts = p.image_count * p.band_count();
-  Tensor holder;
-  auto floats = [](Tensor& t, int64_t n) {
-    return static_cast<float*>(take(t, static_cast<size_t>(n) * sizeof(float)));
+  const int64_t parts = p.image_count * p.band_count(), sums = partial_sums(g, p, type);
+  const auto of_weight = [&](int64_t channel) {
+    return const_cast<char*>(at(weight, Offsets(g, p, pass, Piece(p, channel)).weight, type));
   };
-  float* partial = sums > 1 ? floats(holder, sums * size) : weight;
-  parallel_for(0, sums * p.channel_count, 1, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const int64_t sum = i / p.channel_count, channel = i % p.channel_count;
-      const int64_t begin = parts * sum / sums, end = parts * (sum + 1) / sums;
-      Tensor next_holder;
-      float* next = nullptr;
-      for (int64_t part = begin; part < end; ++part) {
-        const Piece t(p, part * p.channel_count + channel);
-        const Offsets o(g, p, pass, t);
-        const Plan& plan = plans.of(t);
-        const int64_t count = plan.key.oc * (g.ic / g.groups) * g.kernel_spatial();
-        float* so_far = partial + sum * size + o.weight;
-        if (part == begin) {
-          run_piece(plan, at(input, o.input, type), at(output, o.output, type), nullptr, nullptr, so_far);
-          continue;
-        }
-        check_interrupt();
-        if (!next) next = floats(next_holder, count);
-        run_piece(plan, at(input, o.input, type), at(output, o.output, type), nullptr, nullptr, next);
-        for (int64_t j = 0; j < count; ++j) so_far[j] += next[j];
+  // The input of each part, which all ranges of channels read.
+  std::vector<Tensor> holders(static_cast<size_t>(p.channel_count > 1 ? parts : 0));
+  std::vector<dnnl::memory> sources(holders.size());
+  parallel_for(0, static_cast<int64_t>(holders.size()), 1, [&](int64_t first, int64_t last) {
+    for (int64_t part = first; part < last; ++part) {
+      CallScope scope;
+      const Piece t(p, part * p.channel_count);
+      const size_t i = static_cast<size_t>(part);
+      try {
+        sources[i] = load(plans.of(t).source, at(input, Offsets(g, p, pass, t).input, type), holders[i]);
+      } catch (const dnnl::error& e) {
+        raise("conv", e);
       }
     }
   });
-  if (sums > 1) conv::add_parts(partial, sums, size, weight);
+  const auto run = [&](int64_t part, int64_t channel, void* destination, const dnnl::memory* result) {
+    const Piece t(p, part * p.channel_count + channel);
+    const Offsets o(g, p, pass, t);
+    const Plan& plan = plans.of(t);
+    const dnnl::memory* ready = sources.empty() ? nullptr : &sources[static_cast<size_t>(part)];
+    if (ready && ready->get_desc() != plan.source.inner) ready = nullptr;
+    run_piece(plan, at(input, o.input, type), ready, at(output, o.output, type), nullptr, nullptr, destination, result);
+  };
+  if (parts == 1) {
+    parallel_for(0, p.channel_count, 1, [&](int64_t first, int64_t last) {
+      for (int64_t channel = first; channel < last; ++channel) run(0, channel, of_weight(channel), nullptr);
+    });
+    return true;
+  }
+  // Several parts are added up as the primitives lay them out, and reordered once.
+  std::vector<const PlanArg*> results;
+  std::vector<int64_t> places{0};  // where the elements of each range of channels begin
+  for (int64_t channel = 0; channel < p.channel_count; ++channel) {
+    results.push_back(&plans.of(Piece(p, channel)).destination);
+    places.push_back(places.back() + static_cast<int64_t>(results.back()->inner.get_size() / sizeof(float)));
+  }
+  const int64_t size = places.back();
+  const auto floats = [](Tensor& t, int64_t n) {
+    return static_cast<float*>(take(t, static_cast<size_t>(n) * sizeof(float)));
+  };
+  Tensor holder;
+  float* partial = floats(holder, sums * size);
+  parallel_for(0, sums * p.channel_count, 1, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t sum = i / p.channel_count, channel = i % p.channel_count;
+      const size_t c = static_cast<size_t>(channel);
+      const int64_t begin = parts * sum / sums, end = parts * (sum + 1) / sums, count = places[c + 1] - places[c];
+      float* so_far = partial + sum * size + places[c];
+      Tensor next_holder;
+      float* next = end - begin > 1 ? floats(next_holder, count) : nullptr;
+      for (int64_t part = begin; part < end; ++part) {
+        if (part > begin) check_interrupt();
+        const dnnl::memory result = wrap(results[c]->inner, part > begin ? next : so_far);
+        run(part, channel, nullptr, &result);
+        for (int64_t j = 0; part > begin && j < count; ++j) so_far[j] += next[j];
+      }
+    }
+  });
+  if (sums > 1) conv::add_parts(partial, sums, size, partial);
+  parallel_for(0, p.channel_count, 1, [&](int64_t first, int64_t last) {
+    for (int64_t channel = first; channel < last; ++channel) {
+      CallScope scope;
+      const size_t c = static_cast<size_t>(channel);
+      try {
+        store(*results[c], wrap(results[c]->inner, partial + places[c]), of_weight(channel));
+      } catch (const dnnl::error& e) {
+        raise("conv", e);
+      }
+    }
+  });
   return true;
 }
 

@@ -11,10 +11,10 @@
 namespace tapegrad::onednn {
 
 // Each returns false, with nothing written, when oneDNN has no implementation for the shape. All tensors are contiguous
-// and of one type, but for the gradient of the weight, which is written in float32; bias may be null.
+// and of one type; bias may be null.
 bool conv_forward(const conv::Geometry& g, DType type, const void* input, const void* weight, const void* bias,
                   void* output);
 bool conv_grad_input(const conv::Geometry& g, DType type, const void* output, const void* weight, void* input);
-bool conv_grad_weight(const conv::Geometry& g, DType type, const void* output, const void* input, float* weight);
+bool conv_grad_weight(const conv::Geometry& g, DType type, const void* output, const void* input, void* weight);
 
 }  // namespace tapegrad::onednn

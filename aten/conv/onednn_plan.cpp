@@ -113,8 +113,7 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
                                                           forward(dnnl::prop_kind::forward_training), attr);
     plan->primitive = dnnl::convolution_backward_weights(pd);
     // The second operand is what is read beside the input: the gradient of the output.
-    settle_all(*plan, pd.scratchpad_desc(), {x, pd.src_desc()}, {y, pd.diff_dst_desc()},
-               {sums, pd.diff_weights_desc()});
+    settle_all(*plan, pd.scratchpad_desc(), {x, pd.src_desc()}, {y, pd.diff_dst_desc()}, {w, pd.diff_weights_desc()});
   }
   return plan;
 }

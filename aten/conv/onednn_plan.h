@@ -14,7 +14,7 @@ struct PlanKey {
   int64_t in[3], out[3], in_all[3], out_all[3], kernel[3], stride[3], pad_left[3], pad_right[3], dilation[3];
   int64_t spatial, bias;
   Pass pass;
-  DType type;  // of the activations and the weight; a gradient of the weight is written in float32
+  DType type;  // of the tensors; a gradient of the weight is added up in float32
   uint8_t unused[6];
   bool operator==(const PlanKey&) const = default;
 };

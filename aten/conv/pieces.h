@@ -29,9 +29,9 @@ struct Pieces {
   int64_t count() const { return image_count * band_count() * channel_count; }
 };
 
-Pieces cut(const conv::Geometry& g, Pass pass);
+Pieces cut(const conv::Geometry& g, Pass pass, DType type);
 
 // For a gradient of the weight: the number of partial sums over ranges of images and bands, which are added at the end.
-int64_t partial_sums(const conv::Geometry& g, const Pieces& p);
+int64_t partial_sums(const conv::Geometry& g, const Pieces& p, DType type);
 
 }  // namespace tapegrad::onednn

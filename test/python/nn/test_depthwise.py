@@ -38,6 +38,32 @@ def test_every_geometry(stride, kernel, padding, dilation, more):
             assert tg.allclose(ours.double(), expected, rtol=1e-4, atol=1e-4 * (1 + expected.abs().max().item())), (h, w)
 
 
+@pytest.mark.parametrize(("dtype", "error"), [(tg.bfloat16, 2.0**-8), (tg.float16, 2.0**-11)], ids=str)
+def test_every_geometry_in_16_bits(dtype, error):
+    """Some planes at a time, the last of them fewer, and bands of large ones: nothing but the result is rounded."""
+    for stride, kernel, padding, dilation, (multiple, _) in geometries():
+        for n, h, w in ((5, 7, 7), (70, 9, 33), (1, 130, 270)):
+            if any(size + 2 * p < d * (k - 1) + 1 for size, p, d, k in zip((h, w), padding, dilation, kernel)):
+                continue
+            x, weight, bias = tg.randn(n, 3, h, w).to(dtype), tg.randn(3 * multiple, 1, *kernel).to(dtype), tg.randn(3 * multiple).to(dtype)
+            results = []
+            for wide in (dtype, tg.float64):
+                a, b, c = (t.to(wide, copy=True).requires_grad_() for t in (x, weight, bias))
+                y = F.conv2d(a, b, c, stride, padding, dilation, 3)
+                (grad,) = tg.autograd.grad(y, a, tg.linspace(-1, 1, y.numel()).reshape(y.shape).to(dtype).to(wide))
+                results.append([y.detach(), grad])
+            for ours, expected in zip(*results):
+                assert tg.allclose(ours.double(), expected, rtol=error, atol=1e-4), (stride, kernel, padding, dilation, n, h, w)
+
+
+def test_16_bits_are_not_converted_as_a_whole():
+    for dtype in (tg.bfloat16, tg.float16):
+        x, weight = tg.randn(2, 8, 40, 40).to(dtype), tg.randn(8, 1, 3, 3).to(dtype)
+        tg._C._start_counting_work()
+        F.conv2d(x, weight, padding=1, groups=8)
+        assert tg._C._stop_counting_work()["copies"] == 1  # the weight
+
+
 def test_one_dimension_large_planes_and_half_precision():
     rng = np.random.default_rng(1)
     for shape, weight_shape, convolve, padding in (((2, 4, 3000), (4, 1, 9), F.conv1d, 4), ((1, 2, 300, 301), (2, 1, 3, 5), F.conv2d, (1, 2)),

@@ -76,6 +76,7 @@ CONVOLUTIONS = {  # images, channels, outputs, size, kernel, stride, padding, di
     "1 x 1 with a step": (2, 16, 8, (9, 9), 1, 2, 0, 1, 1), "large": (2, 3, 8, (30, 30), 7, 2, 3, 1, 1), "dilated": (1, 8, 8, (12, 12), 3, 1, 2, 2, 1),
     "groups": (2, 8, 12, (8, 8), 3, 1, 1, 1, 4), "each channel a group": (2, 8, 8, (10, 10), 3, 1, 1, 1, 8), "one dimension": (2, 6, 5, (40,), 3, 1, 1, 1, 1),
     "three dimensions": (1, 4, 6, (5, 6, 7), 3, 1, 1, 1, 1), "many images": (40, 4, 4, (6, 6), 3, 1, 1, 1, 1), "many weights": (2, 96, 80, (7, 7), 3, 1, 1, 1, 1),
+    "ranges of images and of channels": (23, 64, 80, (14, 14), 3, 1, 1, 1, 1), "ranges of channels": (3, 256, 144, (8, 8), 3, 1, 1, 1, 1),
 }
 
 
