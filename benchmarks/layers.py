@@ -1,4 +1,6 @@
-"""Softmax, normalisations, pooling, resampling, attention and recurrent cells, forward and with backward, in float32."""
+"""Softmax, normalisations, pooling, resampling, attention and recurrent cells, forward and with backward, in float32; recurrent layers in bfloat16, too."""
+
+from functools import partial
 
 from .harness import Case
 
@@ -43,6 +45,22 @@ def _functions(lib):
     }
 
 
+def _in_bfloat16(lib, width, sequences):
+    def randn(*shape):
+        return lib.randn(*shape).mul_(width**-0.5).to(lib.bfloat16).requires_grad_()
+
+    def weights(gates):
+        return [randn(gates * width, width), randn(gates * width, width), randn(gates * width), randn(gates * width)]
+
+    x, lstm, gru, states = randn(35, sequences, width), weights(4), weights(3), [lib.zeros(1, sequences, width).to(lib.bfloat16)] * 2
+    label = f"35x{sequences}x{width} -> {width}, bfloat16"
+    return {
+        f"lstm {label}": (lambda: lib.lstm(x, states, lstm, True, 1, 0.0, True, False, False)[0], [x, *lstm]),
+        f"gru {label}": (lambda: lib.gru(x, states[0], gru, True, 1, 0.0, True, False, False)[0], [x, *gru]),
+        f"lstm cell {label[3:]}": (lambda: lib.lstm_cell(x[0], (states[0][0], states[1][0]), *lstm)[0], [x, *lstm]),
+    }
+
+
 def _with_backward(run, leaves):
     def both():
         for leaf in leaves:
@@ -61,8 +79,9 @@ def without_tape(lib, run):
 
 
 def cases(libraries):
-    functions = {name: (lib, _functions(lib)) for name, lib in libraries.items() if name != "numpy"}
-    for label in functions["tapegrad"][1]:
-        yield Case("layers", f"{label}: forward", {n: without_tape(lib, table[label][0]) for n, (lib, table) in functions.items()})
-        if functions["tapegrad"][1][label][1]:
-            yield Case("layers", f"{label}: forward and backward", {n: _with_backward(*table[label]) for n, (lib, table) in functions.items()})
+    for make in [_functions, *[partial(_in_bfloat16, width=width, sequences=n) for width in (256, 1024) for n in (1, 16, 64)]]:
+        functions = {name: (lib, make(lib)) for name, lib in libraries.items() if name != "numpy"}
+        for label in functions["tapegrad"][1]:
+            yield Case("layers", f"{label}: forward", {n: without_tape(lib, table[label][0]) for n, (lib, table) in functions.items()})
+            if functions["tapegrad"][1][label][1]:
+                yield Case("layers", f"{label}: forward and backward", {n: _with_backward(*table[label]) for n, (lib, table) in functions.items()})
