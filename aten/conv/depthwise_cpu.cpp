@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/iterate/float_vector.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -200,11 +201,6 @@ void convolve(const Sizes& s, int64_t planes, int64_t channels, int64_t each, co
   });
 }
 
-template <class From, class To>
-void convert(const From* from, int64_t n, To* to) {
-  for (int64_t j = 0; j < n; ++j) to[j] = To(static_cast<float>(from[j]));
-}
-
 // The same in 16 bits: some planes, or a band of one, are converted on the way, while they are in the caches.
 template <class T>
 void convolve(const Sizes& s, int64_t planes, int64_t channels, int64_t each, const T* x, const float* w,
@@ -225,7 +221,7 @@ void convolve(const Sizes& s, int64_t planes, int64_t channels, int64_t each, co
       const int64_t first = t % bands * rows, count = std::min(rows, s.out[0] - first);
       const int64_t low = std::clamp<int64_t>(first * s.stride[0] - s.pad[0], 0, s.in[0]);
       const int64_t lines = bands > 1 ? std::min(read, s.in[0] - low) : s.in[0];
-      convert(x + plane * in + low * s.in[1], many * lines * s.in[1], from);
+      convert_line(from, x + plane * in + low * s.in[1], many * lines * s.in[1]);
       for (int64_t i = 0; i < many; ++i) {
         band.fill(from + i * lines * s.in[1], first, low);
         for (int64_t e = 0; e < each; ++e) {
@@ -235,8 +231,8 @@ void convolve(const Sizes& s, int64_t planes, int64_t channels, int64_t each, co
         }
       }
       for (int64_t e = 0; bands > 1 && e < each; ++e)
-        convert(to + e * count * s.out[1], count * s.out[1], y + (plane * each + e) * out + first * s.out[1]);
-      if (bands == 1) convert(to, many * each * out, y + plane * each * out);
+        convert_line(y + (plane * each + e) * out + first * s.out[1], to + e * count * s.out[1], count * s.out[1]);
+      if (bands == 1) convert_line(y + plane * each * out, to, many * each * out);
     }
   });
 }

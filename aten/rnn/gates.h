@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/rnn/cells.h"
 #include "tapegrad/c10/tensor/dtype.h"
 
@@ -59,7 +60,7 @@ const compute_t<T>* computed(const T* from, int64_t n, [[maybe_unused]] compute_
   if constexpr (!is_half_type<T>) {
     return from;
   } else {
-    for (int64_t j = 0; j < n; ++j) room[j] = static_cast<float>(from[j]);
+    convert_line(room, from, n);
     return room;
   }
 }
@@ -73,8 +74,7 @@ compute_t<T>* computed_target(T* to, [[maybe_unused]] compute_t<T>* room) {
 }
 template <class T>
 void put([[maybe_unused]] const compute_t<T>* from, [[maybe_unused]] int64_t n, [[maybe_unused]] T* to) {
-  if constexpr (is_half_type<T>)
-    for (int64_t j = 0; j < n; ++j) to[j] = T(from[j]);
+  if constexpr (is_half_type<T>) convert_line(to, from, n);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/copy/tile.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/rnn/packed_product.h"
@@ -228,8 +229,7 @@ void PackedMatrix<T>::multiply(int64_t m, const T* a, int64_t lda, C* c, int64_t
   if constexpr (!std::is_same_v<T, C>) {
     const Tensor room = empty_tensor({m * k_}, dtype_of_v<C>);
     C* wide = static_cast<C*>(room.data_ptr());
-    for (int64_t r = 0; r < m; ++r)
-      for (int64_t p = 0; p < k_; ++p) wide[r * k_ + p] = static_cast<C>(a[r * lda + p]);
+    for (int64_t r = 0; r < m; ++r) convert_line(wide + r * k_, a + r * lda, k_);
     multiply_steps<C>(m, n_, steps_, wide, k_, panels, c, ldc, add);
   }
 }
