@@ -31,6 +31,7 @@ namespace tapegrad::optim::rules {
 
 // What the formulas need beyond + - * /; recorded.cpp has the same for tensors.
 TG_HD inline double number(double x) { return x; }
+TG_HD inline double narrow(double x) { return static_cast<double>(static_cast<float>(x)); }
 template <class C>
   requires std::is_floating_point_v<C>
 TG_HD C root(C x) {
@@ -75,13 +76,15 @@ struct StateTensors {
   StateTensor tensors[kMaxStates];
 };
 
-// The numbers of state of one parameter, read and written by `prepare`. The count of steps is this step's, from 1.
+// The numbers of state of one parameter, read and written by `prepare`. The count of steps is this step's, from 1. In a
+// recorded step the others may be tensors, through which gradients of earlier steps flow.
 template <class S>
 struct Scalars {
-  double values[kMaxScalars] = {};
+  S values[kMaxScalars] = {};
   bool first = false;  // the state was made for this step
   bool single = true;  // kept in float32
-  TG_HD double rounded(double x) const { return single ? static_cast<double>(static_cast<float>(x)) : x; }
+  TG_HD double step() const { return number(values[0]); }
+  TG_HD S rounded(const S& x) const { return single ? narrow(x) : x; }
 };
 
 template <class S>
@@ -180,7 +183,7 @@ struct Adam {
   static constexpr int slots(int variant) { return 2 + variant; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
-    const double step = state.values[0];
+    const double step = state.step();
     plan.ascend(o[kMaximize]);
     plan.decay_by(o[kLr], o[kWeightDecay], number(o[kDecoupled]) != 0);
     plan.variant = number(o[kAmsgrad]) != 0;
@@ -207,7 +210,7 @@ struct Adagrad : OneLoop<1> {
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
     plan.begin(o[kMaximize], o[kWeightDecay]);
-    plan.c[0] = o[kLr] / (1 + (state.values[0] - 1) * o[kLrDecay]);
+    plan.c[0] = o[kLr] / (1 + (state.step() - 1) * o[kLrDecay]);
     plan.c[1] = o[kEps];
   }
   template <int kVariant, class C>
@@ -300,7 +303,7 @@ struct Adamax : OneLoop<2> {
     plan.c[0] = 1 - o[kBeta1];
     plan.c[1] = o[kBeta2];
     plan.c[2] = o[kEps];
-    plan.c[3] = o[kLr] / (1 - power(o[kBeta1], state.values[0]));
+    plan.c[3] = o[kLr] / (1 - power(o[kBeta1], state.step()));
   }
   template <int kVariant, class C>
   TG_HD static void update(C& p, C& g, C* s, const C* c) {
@@ -325,13 +328,13 @@ struct NAdam : OneLoop<2> {
 
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
-    const double step = state.values[0], decay = number(o[kMomentumDecay]);
+    const double step = state.step(), decay = number(o[kMomentumDecay]);
     if (state.first) state.values[1] = 1;
     plan.ascend(o[kMaximize]);
     plan.decay_by(o[kLr], o[kWeightDecay], number(o[kDecoupled]) != 0);
     const S mu = o[kBeta1] * (1 - 0.5 * std::pow(0.96, step * decay));
     const S next = o[kBeta1] * (1 - 0.5 * std::pow(0.96, (step + 1) * decay));
-    const double product = state.rounded(state.values[1] * state.rounded(number(mu)));
+    const S product = state.rounded(state.values[1] * state.rounded(mu));
     state.values[1] = product;
     prepare_moments(plan, o[kBeta1], o[kBeta2], o[kEps]);
     plan.c[4] = root(1 - power(o[kBeta2], step));
@@ -359,7 +362,7 @@ struct RAdam {
   static constexpr int slots(int) { return 2; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
-    const double step = state.values[0];
+    const double step = state.step();
     plan.ascend(o[kMaximize]);
     plan.decay_by(o[kLr], o[kWeightDecay], number(o[kDecoupled]) != 0);
     const S correction = 1 - power(o[kBeta2], step);
@@ -419,18 +422,18 @@ struct Asgd {
   static constexpr int slots(int) { return 1; }
   template <class S>
   TG_HD static void prepare(const S* o, Scalars<S>& state, Plan<S>& plan) {
-    const double step = state.values[0], lr = number(o[kLr]), lambda = number(o[kLambda]);
+    const double step = state.step();
     if (state.first) {
-      state.values[1] = state.rounded(lr);
+      state.values[1] = state.rounded(o[kLr]);
       state.values[2] = 1;
     }
-    const double eta = state.values[1], mu = state.values[2];
+    const S eta = state.values[1], mu = state.values[2];
     plan.begin(o[kMaximize], o[kWeightDecay]);
     plan.decay = 1 - o[kLambda] * eta;
-    plan.variant = mu != 1;
+    plan.variant = number(mu) != 1;
     plan.c[0] = eta;
     plan.c[1] = mu;
-    state.values[1] = state.rounded(lr / std::pow(1 + lambda * lr * step, number(o[kAlpha])));
+    state.values[1] = state.rounded(o[kLr] / power(1 + o[kLambda] * o[kLr] * step, number(o[kAlpha])));
     state.values[2] = state.rounded(1 / larger(1.0, step - number(o[kStart])));
   }
   template <int kVariant, class C>

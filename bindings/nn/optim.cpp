@@ -396,6 +396,7 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
       place_scalars(owners[i], bound, entry);
     else
       read_scalars(owners[i], bound, entry.scalars);
+    if (differentiable) std::ranges::copy(owners[i].kept, entry.counts);
     bool made = false;
     for (int k = 0; k < kept.n; ++k)
       entry.states[k] = state_tensor(owners[i].dict.get(), keys[k], kept.tensors[k], entry.param, &made);

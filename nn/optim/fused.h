@@ -41,7 +41,7 @@ struct StepEntry {
   rules::Scalars<double> scalars;  // before the step; after it, what to keep
   // Whether the parameter's device computes the constants of the step, so that recorded steps go on counting when they
   // are replayed: it reads and updates these tensors of one element (all float32 or all float64) instead of the values
-  // above.
+  // above. To a recorded step they are where those values lie, so that gradients flow from one step to the next.
   bool planned = false;
   Tensor counts[kMaxScalars];
 };

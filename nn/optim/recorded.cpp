@@ -49,6 +49,7 @@ Value operator/(const Value& a, const Value& b) {
   return Value(div(a.operand(), b.operand()));
 }
 
+Value narrow(const Value& x) { return x.is_plain() ? Value(rules::narrow(x.plain)) : x; }
 double number(const Value& x) { return x.is_plain() ? x.plain : x.tensor.item<double>(); }
 Value root(const Value& x) { return x.is_plain() ? Value(std::sqrt(x.plain)) : Value(tapegrad::sqrt(x.tensor)); }
 Value magnitude(const Value& x) { return Value(tapegrad::abs(x.tensor)); }
@@ -95,14 +96,13 @@ void recorded(std::span<const double> options, std::span<const Tensor> tensors, 
   Value values[kMaxOptions];
   for (size_t i = 0; i < options.size(); ++i) values[i] = tensors[i].defined() ? Value(tensors[i]) : Value(options[i]);
   for (StepEntry& e : entries) {
-    rules::Scalars<Value> scalars;
-    std::copy_n(e.scalars.values, kMaxScalars, scalars.values);
-    scalars.first = e.scalars.first;
-    scalars.single = e.scalars.single;
-    if (R::kScalars > 0) scalars.values[0] += 1;
+    rules::Scalars<Value> scalars{{}, e.scalars.first, e.scalars.single};
+    for (int i = 0; i < R::kScalars; ++i) {
+      const bool flows = i > 0 && e.counts[i].defined() && e.counts[i].requires_grad();
+      scalars.values[i] = flows ? Value(e.counts[i].clone()) : Value(e.scalars.values[i] + (i == 0 ? 1 : 0));
+    }
     rules::Plan<Value> plan;
     R::template prepare<Value>(values, scalars, plan);
-    std::copy_n(scalars.values, kMaxScalars, e.scalars.values);
     constexpr int kLast = R::kVariants - 1;
     switch (plan.variant) {
       case 0:
@@ -116,6 +116,12 @@ void recorded(std::span<const double> options, std::span<const Tensor> tensors, 
         break;
       default:
         step_of<R, kLast>(e, plan);
+    }
+    for (int i = 0; i < R::kScalars; ++i) {
+      const Value& after = scalars.values[i];
+      e.scalars.values[i] = number(after);
+      if (e.counts[i].defined() && (e.counts[i].requires_grad() || !after.is_plain()))
+        e.counts[i].copy_(dense(after, e.counts[i]));  // on the tape: a number ends what flowed
     }
   }
 }

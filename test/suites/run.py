@@ -42,8 +42,14 @@ class Suite:
 
 
 def suites() -> dict[str, Suite]:
-    """All rows, by name."""
-    return {name: Suite(name, **row) for name, row in tomllib.loads(_TABLE.read_text()).items()}
+    """All rows, by name; one with `like` takes from that row what it does not say itself, but for its reasons."""
+    rows = tomllib.loads(_TABLE.read_text())
+
+    def whole(row):
+        shared = whole(rows[row.pop("like")]) if "like" in row else {}
+        return {**{key: value for key, value in shared.items() if key != "apart"}, **row}
+
+    return {name: Suite(name, **whole(dict(row))) for name, row in rows.items()}
 
 
 @dataclasses.dataclass

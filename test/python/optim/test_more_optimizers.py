@@ -124,6 +124,37 @@ def test_a_gradient_flows_through_steps(name, options):
             close(slope, (ends[0] - ends[1]) / 2e-6, 1e-5)
 
 
+NUMBERS = {"NAdam": {"mu_product": 0.4, "beta": 0.7}, "ASGD": {"eta": 0.2, "mu": 0.5, "lr": 0.1}}
+
+
+@pytest.mark.parametrize(("name", "chosen"), [(name, chosen) for name, numbers in NUMBERS.items() for chosen in numbers])
+def test_a_gradient_flows_through_the_numbers_of_state(name, chosen):
+    """By what an optimizer keeps beside tensors and by the options that it is made of, against differences of fused steps."""
+    given = NUMBERS[name]
+
+    def run(values, differentiable):
+        p = tg.tensor([0.6, -1.1], dtype=tg.float64, requires_grad=differentiable).clone()
+        if differentiable:
+            p.retain_grad()
+        options, tensors = {"lr": 0.1, "betas": (values.get("beta"), 0.9)}, ("exp_avg", "exp_avg_sq")
+        if name == "ASGD":
+            options, tensors = {"lr": values["lr"], "t0": 1, "lambd": 0.2}, ("ax",)
+        optimizer = getattr(tg.optim, name)([p], **options, differentiable=differentiable)
+        kept = {n: tg.as_tensor(values[n], dtype=tg.float64).clone() for n in values if n not in ("lr", "beta")}
+        optimizer.state[p] = {"step": tg.tensor(2.0, dtype=tg.float64), **{n: tg.ones(2, dtype=tg.float64) for n in tensors}, **kept}
+        for step in range(3):
+            p.grad = tg.tensor([1.0, 2.0], dtype=tg.float64) * (step + 1)
+            optimizer.step()
+        return (p * tg.tensor([1.0, -2.0], dtype=tg.float64)).sum() + (optimizer.state[p][tensors[0]] * 0.3).sum()
+
+    leaf = tg.tensor(given[chosen], dtype=tg.float64, requires_grad=True)
+    loss = run({**given, chosen: leaf}, True)
+    loss.backward()
+    ends = [run({**given, chosen: given[chosen] + change}, False).item() for change in (1e-6, -1e-6)]
+    close(loss.item(), run(given, False).item(), 1e-12)
+    close(leaf.grad.item(), (ends[0] - ends[1]) / 2e-6, 1e-5)
+
+
 def test_a_gradient_with_respect_to_the_learning_rate():
     def run(t):
         rate = t.tensor(0.1, dtype=t.float64, requires_grad=True)
