@@ -92,22 +92,37 @@ bool starts_varargs(PyObject* o, ArgKind list) noexcept {
   return PyLong_Check(o) || matches(o, ArgKind::Int);
 }
 
-// The keyword-only number that PyTorch once had as second argument, `add(input, alpha, other)` and
-// `addcmul(input, value, tensor1, tensor2)`: its slot, or -1.
-TG_COLD int number_once_second(const Signature& s) noexcept {
+// The slot of a number that is given by its name alone, or -1.
+TG_COLD int named_number(const Signature& s, std::string_view name) noexcept {
   for (int i = s.num_positional; i < s.num_args; ++i)
-    if (s.args[i].kind == ArgKind::Scalar &&
-        (!std::strcmp(s.args[i].name, "alpha") || !std::strcmp(s.args[i].name, "value")))
-      return i;
+    if (s.args[i].kind == ArgKind::Scalar && s.args[i].name == name) return i;
   return -1;
 }
 
+// Numbers that PyTorch once had among the positional arguments: `add(input, alpha, other)`,
+// `addcmul(input, value, tensor1, tensor2)`, `addmm(beta, input, mat1, mat2)` and `addmm(beta, input, alpha, mat1,
+// mat2)`; of a method the same without its tensor.
+struct OldOrder {
+  int slots[2] = {-1, -1}, places[2] = {-1, -1};
+  bool is_number(int place) const { return place == places[0] || place == places[1]; }
+};
+
+TG_COLD bool old_order(const Signature& s, bool method, Py_ssize_t more, OldOrder& order) noexcept {
+  const int beta = named_number(s, "beta"), alpha = std::max(named_number(s, "alpha"), named_number(s, "value"));
+  if (beta < 0)
+    order = {{alpha, -1}, {method ? 0 : 1, -1}};
+  else if (more == 1)
+    order = {{beta, -1}, {0, -1}};
+  else
+    order = {{beta, alpha}, {0, method ? 1 : 2}};
+  return order.slots[0] >= 0 && more == (order.slots[1] < 0 ? 1 : 2);
+}
+
 TG_COLD void warn_of_old_order(const char* op) {
-  warn_user(PyExc_UserWarning,
-            fmt::format("This overload of {} is deprecated: give the number that stands second by its name, alpha or "
-                        "value",
-                        op)
-                .c_str());
+  warn_user(
+      PyExc_UserWarning,
+      fmt::format("This overload of {} is deprecated: give the numbers that stand among the tensors by their names", op)
+          .c_str());
 }
 
 bool is_plain_number(PyObject* o) noexcept { return PyFloat_Check(o) || PyLong_Check(o) || PyComplex_Check(o); }
@@ -121,7 +136,8 @@ ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args
   if (self) slots_[at++] = self;
   const int room = s.num_positional - at;
   int fixed = static_cast<int>(nargs < 64 ? nargs : 64);
-  int number = -1, second = -1;  // PyTorch's old order of arguments: the slot of the number, and its place
+  OldOrder old;
+  bool moved = false;
   if (TG_UNLIKELY(s.varargs >= 0)) {
     const int before = s.varargs - at;
     if (nargs > before && (nargs > room || starts_varargs(args[before], s.args[s.varargs].kind))) {
@@ -130,14 +146,16 @@ ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args
       fixed = before + 1;
     }
   } else if (TG_UNLIKELY(nargs > room)) {
-    number = nargs == room + 1 ? number_once_second(s) : -1;
-    second = 1 - at;
-    if (number < 0 || !is_plain_number(args[second])) return {Mismatch::TooMany};
+    if (!old_order(s, self != nullptr, nargs - room, old)) return {Mismatch::TooMany};
+    for (const int place : old.places)
+      if (place >= 0 && !is_plain_number(args[place])) return {Mismatch::TooMany};
+    moved = true;
   }
   for (int i = 0; i < fixed; ++i)
-    if (TG_LIKELY(i != second)) slots_[at++] = args[i];
+    if (TG_LIKELY(!moved) || !old.is_number(i)) slots_[at++] = args[i];
   for (int i = at; i < s.num_args; ++i) slots_[i] = nullptr;
-  if (TG_UNLIKELY(number >= 0)) slots_[number] = args[second];
+  for (int k = 0; TG_UNLIKELY(moved) && k < 2; ++k)
+    if (old.slots[k] >= 0) slots_[old.slots[k]] = args[old.places[k]];
   if (kwnames) {
     Problem problem = bind_keywords(args + nargs, kwnames);
     if (problem.kind != Mismatch::None) return problem;

@@ -165,13 +165,19 @@ def test_vectors_fill_an_out_of_another_shape_with_as_many_elements(recwarn):
 
 
 def test_numbers_as_second_argument():
+    torch = pytest.importorskip("torch")
     x, y = tg.tensor([1.0, 2.0]), tg.tensor([3.0, 4.0])
     with pytest.warns(UserWarning, match="This overload of addcmul is deprecated"):
         tg.addcmul(x, 2, x, y)
     assert tg.add(x, 2, y).tolist() == x.add(2, y).tolist() == [7, 10] and tg.sub(x, 2, y).tolist() == [-5, -6]
     assert tg.addcmul(x, 2, x, y).tolist() == [7, 18] and tg.addcdiv(x, 2.0, y, x).tolist() == [7, 6]
     assert x.clone().addcmul_(0.5, x, y).tolist() == [2.5, 6] and x.clone().add_(2.0, y).tolist() == [7, 10]
-    for call in (lambda: tg.add(x, y, x), lambda: tg.add(x, 2, y, alpha=3), lambda: tg.add(x, 2, y, x), lambda: tg.mul(x, 2, y)):
+    for t in (tg, torch):  # of two numbers beta is the first; one alone is beta
+        m, v, b, p = t.ones(2, 2), t.ones(2), t.ones(3, 2, 2), t.full((2, 2), 3.0)
+        results = [m.addmm(2, p, p), m.addmm(2, 5, p, p), t.addmm(2, m, p, p), t.addmm(2, m, 5, p, p), m.addbmm(2, 5, b, b), t.addbmm(2, m, b, b),
+                   b.baddbmm(2, 5, b, b), b.clone().baddbmm_(2, b, b), v.addmv(2, p, v), t.addmv(2, v, 5, p, v), m.addr(2, 5, v, v), t.addr(2, m, v, v)]
+        assert [r.sum().item() for r in results] == [80, 368, 80, 368, 128, 32, 144, 48, 16, 64, 28, 12]
+    for call in (lambda: tg.addmm(2, 3, x, y, y), lambda: tg.addmm(x, 2, x, y, y, y), lambda: tg.add(x, y, x), lambda: tg.add(x, 2, y, alpha=3), lambda: tg.add(x, 2, y, x), lambda: tg.mul(x, 2, y)):
         with pytest.raises(TypeError):
             call()
 
