@@ -96,7 +96,10 @@ Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Sc
 Tensor addr(const Tensor& input, const Tensor& vec1, const Tensor& vec2, const Scalar& beta, const Scalar& alpha) {
   for (const auto& [name, factor] : {std::pair("beta", beta), std::pair("alpha", alpha)}) {
     TG_CHECK(is_differentiable(vec1.dtype()) || factor.is_integral(), Runtime,
-             "addr: for integers {} must be an integer: got {}", name, to_string(factor));
+             "addr: For integral input tensors, argument {} must not be a floating point number: got {}", name,
+             to_string(factor));
+    TG_CHECK(vec1.dtype() == DType::bool_ || !factor.is_bool(), Runtime,
+             "addr: Boolean {} only supported for Boolean results", name);
     product_factor("addr", name, factor, vec1.dtype());
   }
   TG_CHECK(vec1.ndim() == 1 && vec2.ndim() == 1, Runtime, "addr: vec1 and vec2 must have 1 dimension: shapes {} and {}",

@@ -94,7 +94,7 @@ void check_indices(const char* op, const int64_t* p, int64_t n, int64_t plane) {
       most = std::max(most, p[i]);
     }
   });
-  TG_CHECK(least >= 0 && most < plane, Index, "{}: index {} is out of range for planes of {} elements", op,
+  TG_CHECK(least >= 0 && most < plane, Runtime, "{}: index {} is out of range for planes of {} elements", op,
            least < 0 ? least : most, plane);
 }
 

@@ -69,6 +69,7 @@ void wait_for_producer(const Device& device, int64_t consumer) {
 }
 
 PyObject* dlpack(PyObject* self, const ArgumentsBase& a) {
+  const int64_t stream = a.has(1) ? to_int(a.object(1), a.ctx(1)) : 1;
   bool versioned = false;
   if (a.has(2)) {
     const DimVector version = to_ints(a.object(2), a.ctx(2));
@@ -93,10 +94,7 @@ PyObject* dlpack(PyObject* self, const ArgumentsBase& a) {
     t.impl()->storage()->set_resizable(false);
   }
   // Without a stream the consumer works on the default one; -1: it orders the work itself.
-  if (t.is_cuda()) {
-    const int64_t stream = a.has(1) ? to_int(a.object(1), a.ctx(1)) : 1;
-    if (stream != -1) wait_for_producer(t.device(), stream_of_dlpack(stream));
-  }
+  if (t.is_cuda() && stream != -1) wait_for_producer(t.device(), stream_of_dlpack(stream));
   return to_dlpack(t, versioned, copied).release();
 }
 

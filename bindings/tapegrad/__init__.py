@@ -93,7 +93,7 @@ from ._lazy import more_names as _more_names  # noqa: E402
 from ._root import *  # noqa: E402, F403
 from ._root.legacy import *  # noqa: E402, F403
 from ._root.lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
-from ._root.overloads import atleast_1d, atleast_2d, atleast_3d, tensordot  # noqa: E402
+from ._root.overloads import atleast_1d, atleast_2d, atleast_3d, einsum, frobenius_norm, nuclear_norm, tensordot  # noqa: E402
 from ._root.segments import _segment_reduce, segment_reduce, vander  # noqa: E402, F401
 from ._root.settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,
@@ -142,7 +142,7 @@ _DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Strea
                    "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "dsmm", "spmm",
                    "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
                    "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_", "_check", "_check_index", "_check_tensor_all", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
-                   "_shape_as_tensor", "eig", "lstsq", "solve", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "symeig"))
+                   "_shape_as_tensor", "eig", "lstsq", "matrix_rank", "solve", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "symeig"))
 
 _others, _dir = _more_names(__name__, _LAZY)
 

@@ -42,7 +42,7 @@ from ._root.deferred import (
     sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum,
 )
 from ._root.lowrank import lu as lu, pca_lowrank as pca_lowrank, svd_lowrank as svd_lowrank
-from ._root.overloads import tensordot as tensordot
+from ._root.overloads import einsum as einsum, frobenius_norm as frobenius_norm, nuclear_norm as nuclear_norm, tensordot as tensordot
 from ._root.segments import segment_reduce as segment_reduce, vander as vander
 from ._root.settings import (
     are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled, compile as compile,

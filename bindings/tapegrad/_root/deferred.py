@@ -233,17 +233,18 @@ def sym_ite(b, t, f):
 
 _removed = {"symeig": "linalg.eigh(A, UPLO) gives the same values and vectors",
             "eig": "linalg.eig gives complex values and vectors",
+            "matrix_rank": "linalg.matrix_rank(A, hermitian=...)",
             "lstsq": "linalg.lstsq(A, B).solution; the order of the operands is the other way round",
             "solve": "linalg.solve(A, B); the order of the operands is the other way round"}
 
 
 def _refuse(name: str):
     def function(*args, **kwargs):
-        raise RuntimeError(f"{name}: this function is removed, as in PyTorch since 1.9: use {_removed[name]}")
+        raise RuntimeError(f"{name}: This function was deprecated since version 1.9 and is now removed: use {_removed[name]}")
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"Removed: {_removed[name]}."
     return function
 
 
-symeig, eig, lstsq, solve = _refuse("symeig"), _refuse("eig"), _refuse("lstsq"), _refuse("solve")
+symeig, eig, lstsq, matrix_rank, solve = map(_refuse, ("symeig", "eig", "lstsq", "matrix_rank", "solve"))

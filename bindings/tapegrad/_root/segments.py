@@ -34,7 +34,7 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
     if axis != lengths.dim() - 1 or axis >= data.dim() or data.shape[:axis] != lengths.shape[:-1]:
         raise RuntimeError(f"segment_reduce: expected lengths for the dimensions up to axis {axis} of data: got {tuple(lengths.shape)} and {tuple(data.shape)}")
     if not unsafe and lengths.numel() and (int(lengths.min()) < 0 or bool((lengths.sum(-1) != data.shape[axis]).any())):
-        raise RuntimeError(f"segment_reduce: expected lengths that are not negative and add up to {data.shape[axis]} along axis {axis}")
+        raise RuntimeError(f"segment_reduce: Expected all rows of lengths along axis {axis} to be not negative and to add up to {data.shape[axis]}")
     count, rest = lengths.shape[-1], data.shape[axis + 1:]
     flat_lengths = lengths.reshape(-1)
     rows = data.flatten(0, axis) if axis else data

@@ -6,7 +6,7 @@ from .. import _C
 from .._root.settings import _float32
 
 __all__ = ["enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp", "cudnn_sdp_enabled", "flash_sdp_enabled",
-           "is_built", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled", "sdp_kernel"]
+           "is_built", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled", "preferred_linalg_library", "sdp_kernel"]
 
 
 class _Matmul:
@@ -56,6 +56,7 @@ def is_built() -> bool:
 
 # Implementations of scaled_dot_product_attention. On devices cuDNN is asked for it where its switch is on; the other three names
 # stand for our own kernel, which does what is left, so that their switches are kept and choose nothing.
+_linalg_library = "default"
 _kernels = {"math": True, "flash": True, "mem_efficient": True}
 _CUDNN_ATTENTION = 6  # of aten/cudnn_switches.h
 
@@ -102,6 +103,16 @@ def enable_cudnn_sdp(enabled: bool) -> None:
 
 _SDP = {"math": (math_sdp_enabled, enable_math_sdp), "flash": (flash_sdp_enabled, enable_flash_sdp),
         "mem_efficient": (mem_efficient_sdp_enabled, enable_mem_efficient_sdp), "cudnn": (cudnn_sdp_enabled, enable_cudnn_sdp)}
+
+
+def preferred_linalg_library(backend=None):
+    """PyTorch's choice between cuSOLVER and MAGMA, which is not used: kept."""
+    global _linalg_library
+    if backend is not None:
+        if backend not in ("default", "cusolver", "magma"):
+            raise RuntimeError(f"backends.cuda.preferred_linalg_library: expected default, cusolver or magma: got {backend!r}")
+        _linalg_library = backend
+    return _linalg_library
 
 
 @_contextlib.contextmanager

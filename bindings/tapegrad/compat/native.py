@@ -3,7 +3,7 @@
 import types
 import weakref
 
-from .. import _C
+from .. import _C, _root
 from .._root import settings
 
 _SWITCHES = ("_jit_set_", "_jit_override_", "_jit_pass_", "_set_graph_executor_optimize", "_log_api_usage", "_debug_set_", "_set_cublas_", "_set_cudnn_",
@@ -44,7 +44,7 @@ class TensorBase(metaclass=_TensorBaseType):
 
 _VALUES = {"TensorBase": TensorBase, "_jit_can_fuse_on_cpu": lambda *a: False, "_jit_can_fuse_on_gpu": lambda *a: False, "_get_tracing_state": lambda *a: None,
            "_get_privateuse1_backend_name": lambda *a: "privateuseone", "_cuda_getDeviceCount": lambda *a: 0, "_cuda_isInBadFork": False, "_has_mps": False,
-           "_is_mps_available": lambda *a: False, "has_cuda": False, "has_mkl": False, "has_openmp": True, "has_mkldnn": _C._functions[""]["_has_onednn"](),
+           "_is_mps_available": lambda *a: False, "has_cuda": False, "has_mkl": False, "has_lapack": True, "_infer_size": lambda a, b: _root.broadcast_shapes(a, b), "has_openmp": True, "has_mkldnn": _C._functions[""]["_has_onednn"](),
            "_set_deterministic_algorithms": settings.use_deterministic_algorithms,
            "_get_deterministic_fill_uninitialized_memory": lambda: settings._deterministic["fill"],
            "_set_deterministic_fill_uninitialized_memory": lambda fill: settings._set_deterministic(fill=fill),

@@ -98,3 +98,18 @@ def test_no_tensor_spelled_out():
     for call in (tg.cartesian_prod, tg.chain_matmul, lambda: tg.einsum("i->i")):
         with pytest.raises((RuntimeError, ValueError, TypeError)):
             call()
+
+
+def test_einsum_with_lists_of_subscripts():
+    def run(t):
+        x, y, z = (t.arange(float(n)).reshape(shape) for n, shape in ((6, (2, 3)), (12, (3, 4)), (24, (2, 3, 4))))
+        return [t.einsum(*args).tolist() for args in (
+            (x, [0, 1], y, [1, 2], [0, 2]), (x, [0, 1], y, [1, 51]), (x, [5, 3]), (x, [0, 1], []), (z, [..., 0], z, [..., 0], [...]),
+            (z, (0, Ellipsis), (Ellipsis, 0)), (x, [0, 1], x, [0, 1], [0]), ("ij,jk", x, y), ("ij,jk->k", [x, y]))]
+
+    assert run(tg) == run(torch)
+    x = tg.ones(2, 3)
+    for args, error, text in (((x,), ValueError, "must specify the equation string"), ((), ValueError, "must specify"), ((x, [0, 52]), ValueError, "valid range"),
+                              ((x, [0, -1]), ValueError, "valid range"), ((x, x), TypeError, "a list of ints and Ellipsis"), ((x, [0, "j"]), ValueError, "valid range")):
+        with pytest.raises(error, match=text):
+            tg.einsum(*args)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import rows
 import tapegrad
+import tapegrad as tg
 from rows import as_numpy, to_torch
 
 torch = pytest.importorskip("torch")
@@ -365,3 +366,21 @@ def test_a_chain_too_long_for_cubic_time():
     begun = time.perf_counter()
     assert tapegrad.equal(tapegrad.chain_matmul(*[eye] * 20_000), eye)
     assert time.perf_counter() - begun < 20
+
+
+def test_norms_by_old_names():
+    def run(t):
+        x = t.tensor([[[3.0, 0.0], [0.0, 4.0]], [[1.0, 2.0], [2.0, 4.0]]])
+        return [r.tolist() for r in (t.nuclear_norm(x[1]), t.nuclear_norm(x, dim=(1, 2)), t.nuclear_norm(x[0], keepdim=True), t.frobenius_norm(x, dim=[]),
+                                     t.frobenius_norm(x, [1, 2]), t.frobenius_norm(x, 1, True), t.frobenius_norm(x[0], (0, 1), out=t.empty(0)))]
+
+    np.testing.assert_allclose([np.ravel(r).sum() for r in run(tg)], [np.ravel(r).sum() for r in run(torch)], rtol=1e-6)
+
+
+def test_booleans_are_no_factors_but_of_booleans():
+    x, b, m = tg.ones(2), tg.tensor([True, False]), tg.ones(2, 2)
+    for call in (lambda: tg.add(x, x, alpha=True), lambda: x.sub(1, alpha=True), lambda: x.clone().add_(x, alpha=True), lambda: tg.rsub(x, x, alpha=True),
+                 lambda: tg.add(b, x, alpha=True), lambda: tg.addr(m, x, x, beta=True), lambda: tg.addr(m, x, x, alpha=True)):
+        with pytest.raises(RuntimeError, match="Boolean (alpha|beta) only supported for Boolean results"):
+            call()
+    assert tg.add(b, b, alpha=True).tolist() == [True, False] and tg.addr(m.bool(), b, b, beta=False, alpha=True).tolist() == [[True, False], [False, False]]

@@ -22,6 +22,8 @@ def test_sizes_of_max_unpool_that_do_not_fit():
     for kernel in (2**63 - 1, 2**62):
         with pytest.raises(RuntimeError, match=f"max_unpool1d: the output's size does not fit: got kernel_size .{kernel}., stride .{kernel}., padding .0."):
             F.max_unpool1d(x, places, kernel)
+    with pytest.raises(RuntimeError, match="max_unpool: index 6 is out of range for planes of 6 elements"):
+        F.max_unpool1d(x, places + 6, 2)
 
 
 def test_gradient_of_a_power_with_the_least_exponent():

@@ -222,6 +222,8 @@ def test_dlpack_details():
         tg.from_dlpack(3)
     with pytest.raises((TypeError, AttributeError)):
         tg.from_dlpack([1, 2])
+    with pytest.raises(TypeError):
+        t.__dlpack__(stream=object())
     copied = t.__dlpack__(copy=True)
     assert tg.from_dlpack(copied).data_ptr() != t.data_ptr()
     whole = {"stream": None, "max_version": None, "dl_device": None, "copy": None}  # what the array API's callers give

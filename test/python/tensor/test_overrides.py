@@ -375,7 +375,7 @@ def test_a_hook_that_is_no_hook_is_an_error():
 
 
 # Functions that are written in Python in one of the libraries or both.
-WRITTEN = ("where nonzero unique unique_consecutive tensordot atleast_1d atleast_2d svd_lowrank detach get_device is_signed narrow_copy "
+WRITTEN = ("where nonzero unique unique_consecutive tensordot einsum nuclear_norm frobenius_norm atleast_1d atleast_2d svd_lowrank detach get_device is_signed narrow_copy "
            "detach_copy histogramdd feature_dropout batch_norm embedding conv_tbc grid_sampler norm_except_dim kl_div "
            "nn.functional.softmax nn.functional.log_softmax nn.functional.softmin nn.functional.gumbel_softmax nn.functional.cross_entropy "
            "nn.functional.mse_loss nn.functional.ctc_loss nn.functional.triplet_margin_loss nn.functional.max_pool2d "
