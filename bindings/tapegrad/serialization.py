@@ -208,6 +208,19 @@ def load_file(path, device="cpu") -> dict:
     return load(path, map_location=device)
 
 
+def check_module_version_greater_or_equal(module, req_version_tuple, error_if_malformed: bool = True) -> bool:
+    """Whether a module's `__version__` is at least this one, number by number; a text without numbers is an error, or else a warning and true."""
+    try:
+        version = tuple(type(wanted)(part) for wanted, part in zip(req_version_tuple, module.__version__.split("."), strict=False))
+    except (AttributeError, ValueError) as error:
+        text = f"'{module.__name__}' module version string is malformed '{getattr(module, '__version__', None)}' and cannot be compared with tuple {req_version_tuple}"
+        if error_if_malformed:
+            raise RuntimeError(text) from error
+        warn(f"{text}, but continuing assuming that requirement is met", UserWarning)
+        return True
+    return version >= tuple(req_version_tuple)
+
+
 def get_unsafe_globals_in_checkpoint(f) -> list[str]:
     """The names in a file of PyTorch (zip) that `load` would refuse, without loading it."""
     with contextlib.ExitStack() as stack:

@@ -186,8 +186,11 @@ MODULES.update({
     "backends.mkl": module("Intel's MKL, which is not used: matrix products are OpenBLAS's and oneDNN's.", functions("False", "is_available()", "False.")),
     "backends.mps": module("Apple's GPUs, which are not supported.",
                            functions("False", "is_available() is_built() is_macos13_or_newer(minor=0) is_macos_or_newer(major, minor)", "False.")),
+    "backends.nnpack": module("A library of PyTorch's for convolutions, which is not used.", functions("False", "is_available()", "False."),
+                              functions("__import__('contextlib').nullcontext()", "flags(enabled=False)", "A context that changes nothing.")),
     "backends.openmp": module("OpenMP, which only oneDNN uses.", functions("True", "is_available()", "True: oneDNN runs on it.")),
     "backends.opt_einsum": module("The order of contractions in einsum: from left to right.", values(enabled=False, strategy=None),
+                                  functions("__import__('contextlib').nullcontext()", "flags(enabled=None, strategy=None)", "A context that changes nothing."),
                                   functions("False", "is_available()", "False.")),
     "numa": module("Names of PyTorch's binding of ranks to memory nodes."),
     "numa.binding": module(
@@ -247,6 +250,8 @@ MODULES.update({
                                         borrowed("distributed.tensor._spec", "compute_local_shape_and_global_offset")),
     "distributed.tensor.placement_types": module("The kinds of placement by PyTorch's path.",
                                                  borrowed("distributed._placements", "Partial Placement Replicate Shard _StridedShard")),
+    "distributions.kl": module(None, borrowed("distributions._kl_pairs", "_kl_expfamily_expfamily=_exponential_family")),
+    "_utils_internal": module("Where files are, by PyTorch's path.", functions("__import__('os').path.join(*parts)", "get_file_path(*parts) get_file_path_2(*parts)", "The path of these parts.")),
     "functional": module(
         "Functions of the root module, by the path under which PyTorch also has them.",
         borrowed("", "atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm "
@@ -263,8 +268,11 @@ MODULES.update({
                           "What a policy of selective checkpointing answers."),
         refused("create_selective_checkpoint_contexts", "a checkpointed function is computed again as a whole"),
         classes("SelectiveCheckpointContext _CachedTorchDispatchMode _CachingTorchDispatchMode", "a checkpointed function is computed again as a whole")),
+    "utils.data": module(None, subclasses("IterDataPipe", "utils.data.IterableDataset", "PyTorch's base of chains over iterators: an iterable data set.")),
+    "utils.data._utils": module(None, values(MP_STATUS_CHECK_INTERVAL=5.0)),
     "utils.data.datapipes": module("PyTorch's chains of iterators, which it keeps for old programs: only what is asked whether a data set is one."),
-    "utils.data.datapipes.iter": module("Chains over iterators, by name.", borrowed("utils.data.datapipes.iter.combinatorics", "Sampler=SamplerIterDataPipe Shuffler=ShufflerIterDataPipe")),
+    "utils.data.datapipes.iter": module("Chains over iterators, by name.", borrowed("utils.data.datapipes.iter.combinatorics", "Sampler=SamplerIterDataPipe Shuffler=ShufflerIterDataPipe"),
+                                        defined("IterableWrapper")),
     "utils.data.datapipes.iter.combinatorics": module("Names of PyTorch's file: `isinstance(dataset, ShufflerIterDataPipe)` is False.",
                                                       classes("SamplerIterDataPipe ShufflerIterDataPipe", _NO_PIPES, bases="utils.data.IterableDataset")),
     "utils.data.graph_settings": module("Settings of such chains.", refused("apply_random_seed apply_sharding apply_shuffle_settings", _NO_PIPES)),

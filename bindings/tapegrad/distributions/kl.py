@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tapegrad
 
+from .._lazy import more_names as _more_names
 from .._warn import warn
 from .distribution import Distribution
 
@@ -15,6 +16,7 @@ __all__ = ["kl_divergence", "register_kl"]
 
 _registry: dict[tuple[type, type], object] = {}
 _found: dict[tuple[type, type], object] = {}
+__getattr__, __dir__ = _more_names(__name__)
 
 
 def register_kl(type_p, type_q):

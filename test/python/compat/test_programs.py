@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+import types
 import warnings
 
 import pytest
@@ -278,7 +279,7 @@ def test_removed_and_deprecated_methods():
             x.resize(7)
     for name in ("solve", "lstsq", "symeig", "eig"):
         for call in (getattr(tg, name), getattr(tg.Tensor, name)):
-            with pytest.raises(RuntimeError, match=f"^{name}: this function is removed, as in PyTorch since 1.9: use linalg"):
+            with pytest.raises(RuntimeError, match=f"^{name}: This function was deprecated since version 1.9 and is now removed: use linalg"):
                 call(x, x)
     with pytest.raises(RuntimeError, match="^xpu: Intel's GPUs are not supported"):
         x.xpu()
@@ -362,3 +363,23 @@ def test_trees_by_what_makes_them():
     children, context = kind.flatten_fn(pair(1, 2))
     assert children == [1, 2] and kind.unflatten_fn([3, 4], context) == pair(3, 4)
     assert _pytree._get_node_type({}) is dict and _pytree._get_node_type(3) not in _pytree.SUPPORTED_NODES
+
+
+def test_chains_over_iterators_by_name():
+    from tapegrad.serialization import check_module_version_greater_or_equal
+
+    data = tg.utils.data
+    wrapper = data.datapipes.iter.IterableWrapper
+    rows = [[1, 2], [3, 4]]
+    chain = wrapper(rows)
+    for row in chain:
+        row.append(0)
+    assert rows == [[1, 2], [3, 4]] and len(chain) == 2 and isinstance(chain, data.IterDataPipe) and issubclass(data.IterDataPipe, data.IterableDataset)
+    assert [batch.tolist() for batch in data.DataLoader(wrapper(range(3)), batch_size=2)] == [[0, 1], [2]]
+    assert list(wrapper(i for i in range(2))) == [0, 1]  # cannot be copied
+    version = types.SimpleNamespace(__name__="it", __version__="1.2.dev0")
+    assert check_module_version_greater_or_equal(version, (1, 2)) and not check_module_version_greater_or_equal(version, (1, 3))
+    with pytest.raises(RuntimeError, match="^'it' module version string is malformed '1.2.dev0'"):
+        check_module_version_greater_or_equal(version, (1, 2, 0))
+    with pytest.warns(UserWarning, match="assuming that requirement is met"):
+        assert check_module_version_greater_or_equal(version, (1, 2, 0), error_if_malformed=False)

@@ -115,3 +115,31 @@ def test_exponential_families_by_their_normalizer():
     for name in ("Normal", "Gamma", "Beta", "Dirichlet", "Exponential", "Poisson", "Bernoulli"):
         p, q = cases.make(tapegrad, name, 0), other(tapegrad, name)
         np.testing.assert_allclose(_kl_pairs._exponential_family(p, q).detach().numpy(), tapegrad.distributions.kl_divergence(p, q).numpy(), rtol=1e-7, atol=1e-10)
+
+
+def test_entropies_by_the_log_normalizer():
+    """What the base class says of an exponential family, where it says anything, is what the class says itself."""
+    from tapegrad.distributions import exp_family
+
+    d, seen = tapegrad.distributions, 0
+    for of in (d.Beta(2.0, 3.0), d.Gamma(2.0, 3.0), d.Normal(0.5, 2.0), d.Bernoulli(0.3), d.Dirichlet(tapegrad.tensor([1.0, 2.0])), d.Exponential(2.0)):
+        try:
+            given = exp_family.ExponentialFamily.entropy(of)
+        except NotImplementedError:
+            continue
+        seen += 1
+        np.testing.assert_allclose(given.item(), of.entropy().item(), rtol=1e-5)
+    assert seen == 4
+
+
+def test_private_names_of_pytorch():
+    from tapegrad.distributions import kl
+    from tapegrad.distributions.multivariate.dirichlet import _Dirichlet_backward
+
+    p, q = tapegrad.distributions.Gamma(2.0, 3.0), tapegrad.distributions.Gamma(1.0, 2.0)
+    np.testing.assert_allclose(kl._kl_expfamily_expfamily(p, q).item(), tapegrad.distributions.kl_divergence(p, q).item(), rtol=1e-5)
+    for t, backward in ((tapegrad, _Dirichlet_backward), (torch, torch.distributions.dirichlet._Dirichlet_backward)):
+        x, c, grad = t.tensor([0.2, 0.8]), t.tensor([1.5, 2.5]), t.tensor([1.0, -1.0])
+        result = backward(x, c, grad).tolist()
+        expected = result if t is tapegrad else expected  # noqa: F821
+    np.testing.assert_allclose(expected, result, rtol=1e-4)

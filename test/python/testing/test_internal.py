@@ -196,3 +196,48 @@ def test_states_come_back():
     assert common_utils.bytes_to_scalar([0, 0, 128, 63], tg.float32, "cpu").item() == 1.0
     gaps = common_utils.noncontiguous_like(tg.ones(3))
     assert gaps.equal(tg.ones(3)) and not gaps.is_contiguous()
+
+
+def test_random_matrices_have_the_properties_of_their_names():
+    kind = {"dtype": tg.complex128, "device": "cpu"}
+    values = tg.linalg.svdvals(common_utils.make_fullrank_matrices_with_distinct_singular_values(3, 4, 6, **kind))
+    assert values.shape == (3, 4) and values.min() > 0.6 and values.max() < 1.6 and (values[:, :-1] - values[:, 1:]).min() > 0.01
+    assert tg.linalg.matrix_rank(common_utils.random_square_matrix_of_rank(6, 4, tg.float64)).item() == 4
+    assert tg.linalg.matrix_rank(common_utils.random_lowrank_matrix(2, 5, 7, 3)).tolist() == [2, 2, 2]
+    spread = tg.linalg.svdvals(common_utils.random_matrix(3, 5, **kind))
+    assert tg.allclose(spread, tg.tensor([1.0, 0.625, 0.25], dtype=tg.float64))
+    assert tg.linalg.matrix_rank(common_utils.random_matrix(4, 4, 2, singular=True)).tolist() == [2, 2]
+    assert common_utils.random_matrix(0, 3).shape == (0, 3)
+    a, b = common_utils.random_symmetric_matrix(4, 2), common_utils.random_hermitian_matrix(4, **kind)
+    assert a.equal(a.mT) and a.shape == (2, 4, 4) and b.equal(b.mH) and not b.equal(b.mT)
+    assert tg.linalg.eigvalsh(common_utils.random_symmetric_psd_matrix(5)).min() > -1e-9
+    sparse = common_utils.random_sparse_matrix(6, 6, 0.3, dtype=tg.float32)
+    assert sparse.is_coalesced() and sparse.dtype == tg.float32 and (sparse.to_dense() != 0).any(1).all()
+    positive = common_utils.random_sparse_pd_matrix(8, 0.3)
+    found = tg.linalg.eigvalsh(positive.to_dense())
+    assert positive.is_sparse and tg.allclose(found, tg.arange(1, 9, dtype=tg.float64) / 8)
+    assert common_utils.is_coalesced_indices(positive)
+    assert not common_utils.is_coalesced_indices(tg.sparse_coo_tensor([[1, 0]], [1.0, 2.0], (3,)))
+    assert not common_utils.is_coalesced_indices(tg.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (3,)))
+
+
+def test_samples_and_both_kinds_of_sparse_tensors():
+    class Case(TestCase):
+        seen: list = []
+
+        @common_utils.coalescedonoff
+        def test_both(self, coalesced):
+            self.seen.append(coalesced)
+
+        def test_none(self):
+            common_utils.first_sample(self, iter(()))
+
+    assert _outcome(Case).skipped[0][1] == "there is no sample" and Case.seen == [True, False] and common_utils.first_sample(None, [3, 4]) == 3
+    from tapegrad.testing._internal.opinfo.core import OpInfo
+    from tapegrad.testing._internal.opinfo.definitions.sparse import validate_sample_input_sparse
+
+    assert OpInfo is common_methods_invocations.OpInfo
+    with pytest.raises(NotImplementedError, match="^validate_sample_input_sparse: samples of PyTorch's database"):
+        validate_sample_input_sparse(None, None)
+    with pytest.raises(AttributeError, match="has no attribute 'other'"):
+        _ = common_methods_invocations.other

@@ -15,7 +15,7 @@ class Beta(ExponentialFamily):
 
     arg_constraints = {"concentration1": constraints.positive, "concentration0": constraints.positive}
     support = constraints.unit_interval
-    has_rsample, _mean_carrier_measure = True, 0
+    has_rsample = True  # the carrier is not constant: what ExponentialFamily says of entropies does not hold
     _batched = ("_dirichlet",)
 
     def __init__(self, concentration1, concentration0, validate_args=None):

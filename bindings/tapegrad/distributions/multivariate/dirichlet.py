@@ -8,6 +8,12 @@ from ..exp_family import ExponentialFamily
 __all__ = ["Dirichlet"]
 
 
+def _Dirichlet_backward(x, concentration, grad_output):  # noqa: N802  PyTorch's name
+    """The gradient of a sample x with respect to the concentration."""
+    grad = tapegrad._dirichlet_grad(x, concentration, concentration.sum(-1, True).expand_as(concentration))
+    return grad * (grad_output - (x * grad_output).sum(-1, True))
+
+
 class Dirichlet(ExponentialFamily):
     """Points of the simplex with density proportional to the product of x_k^(concentration_k - 1); k goes along the last
     dimension."""

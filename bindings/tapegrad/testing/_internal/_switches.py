@@ -23,7 +23,8 @@ IS_FILESYSTEM_UTF8_ENCODING = sys.getfilesystemencoding().lower() == "utf-8"
 NO_MULTIPROCESSING_SPAWN = False
 
 TEST_NUMPY = True
-TEST_SCIPY, TEST_NUMBA, TEST_DILL, TEST_OPT_EINSUM, TEST_TRANSFORMERS = map(_has, ("scipy", "numba", "dill", "opt_einsum", "transformers"))
+TEST_SCIPY, TEST_NUMBA, TEST_DILL, TEST_OPT_EINSUM, TEST_TRANSFORMERS, TEST_LIBROSA = map(
+    _has, ("scipy", "numba", "dill", "opt_einsum", "transformers", "librosa"))
 TEST_CUDA = _tg.cuda.is_available()
 TEST_MULTIGPU = TEST_CUDA and _tg.cuda.device_count() > 1
 TEST_WITH_SLOW = os.environ.get("PYTORCH_TEST_WITH_SLOW", "0") == "1"

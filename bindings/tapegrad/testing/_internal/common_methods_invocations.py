@@ -5,14 +5,16 @@ dispatcher, so that it cannot be loaded here; `make conformance` runs its sample
 and `ops` of an empty list is a test that is skipped.
 """
 
+import enum
 import sys
 
 from ._switches import _never  # noqa: F401
 
 _tg = sys.modules[__package__.partition(".")[0]]
 op_db: list = []
-unary_ufuncs, binary_ufuncs, reduction_ops, shape_funcs, spectral_funcs, sparse_unary_ufuncs, foreach_unary_op_db, reference_masked_ops, python_ref_db, \
-    ops_and_refs = ([] for _ in range(10))  # fmt: skip
+unary_ufuncs, binary_ufuncs, binary_ufuncs_and_refs, reduction_ops, shape_funcs, spectral_funcs, sparse_unary_ufuncs, sparse_csr_unary_ufuncs, \
+    sparse_masked_reduction_ops, foreach_unary_op_db, foreach_binary_op_db, foreach_pointwise_op_db, foreach_reduce_op_db, foreach_other_op_db, \
+    reference_masked_ops, python_ref_db, ops_and_refs = ([] for _ in range(17))  # fmt: skip
 
 
 class DecorateInfo:
@@ -77,6 +79,23 @@ class PythonRefInfo(OpInfo):
 
 class ReductionPythonRefInfo(PythonRefInfo):
     """Of PyTorch's references of reductions."""
+
+
+class ElementwiseBinaryPythonRefInfo(PythonRefInfo):
+    """Of PyTorch's references of functions of two tensors."""
+
+
+SpectralFuncType = enum.Enum("SpectralFuncType", "OneD TwoD ND")
+
+
+def __getattr__(name: str):
+    if name.startswith(("generate_elementwise_", "sample_inputs_", "validate_sample_input")):
+
+        def absent(op=None, *args, **kwargs):
+            raise NotImplementedError(f"{name}: samples of PyTorch's database of operators are not made here")
+
+        return absent
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def mask_not_all_zeros(shape):

@@ -1,6 +1,7 @@
 """What tests import of PyTorch's common_utils: the test case, parameters, switches, and helpers."""
 
 import contextlib
+import functools
 import gc
 import inspect
 import io
@@ -14,6 +15,7 @@ import numpy as np
 
 from .. import make_tensor  # noqa: F401
 from ._cases import SEED, TestCase, set_rng_seed  # noqa: F401
+from ._matrices import *  # noqa: F403
 from ._parameters import (  # noqa: F401
     _TestParametrizer,
     compose_parametrize_fns,
@@ -197,6 +199,24 @@ def is_iterable_of_tensors(iterable, include_empty=False) -> bool:
     return all(isinstance(t, _tg.Tensor) for t in found) if found else include_empty
 
 
+def coalescedonoff(test):
+    """Runs the test twice, with `coalesced=True` and `False`."""
+
+    @functools.wraps(test)
+    def both(self, *args, **kwargs):
+        for coalesced in (True, False):
+            test(self, *args, **kwargs, coalesced=coalesced)
+
+    return both
+
+
+def first_sample(self, samples):
+    """The first of these; the test is skipped where there is none."""
+    for sample in samples:
+        return sample
+    raise unittest.SkipTest("there is no sample")
+
+
 def iter_indices(tensor):
     """All indices of a tensor: numbers of a vector, tuples of others."""
     return range(tensor.numel()) if tensor.dim() == 1 else np.ndindex(*tensor.shape)
@@ -229,31 +249,6 @@ def bytes_to_scalar(byte_list, dtype, device):
     if any(not 0 <= byte <= 255 for byte in byte_list) or len(byte_list) != dtype.itemsize:
         raise AssertionError(f"bytes_to_scalar: {dtype.itemsize} bytes were expected: got {byte_list}")
     return _tg.tensor(np.frombuffer(bytes(byte_list), torch_to_numpy_dtype_dict[dtype])[0].item(), dtype=dtype, device=device)
-
-
-def random_well_conditioned_matrix(*shape, dtype, device, mean=1.0, sigma=0.001):
-    """A matrix, or a batch, whose singular values are near `mean`."""
-    random = _tg.randn(shape, dtype=dtype, device=device)
-    u, _, vh = _tg.linalg.svd(random, full_matrices=False)
-    real = u.real.dtype
-    values = (_tg.randn(u.shape[-1], dtype=real, device=device) * sigma + mean).sort(descending=True).values
-    return (u * values.to(dtype)) @ vh
-
-
-def random_hermitian_psd_matrix(matrix_size, *batch_dims, dtype=None, device="cpu"):
-    a = _tg.randn(*batch_dims, matrix_size, matrix_size, dtype=dtype or _tg.float64, device=device)
-    return a @ a.mH
-
-
-def random_hermitian_pd_matrix(matrix_size, *batch_dims, dtype, device):
-    """A Hermitian matrix, or a batch, with eigenvalues of at least 1."""
-    return random_hermitian_psd_matrix(matrix_size, *batch_dims, dtype=dtype, device=device) + _tg.eye(matrix_size, dtype=dtype, device=device)
-
-
-def random_symmetric_pd_matrix(matrix_size, *batch_dims, **kwargs):
-    dtype, device = kwargs.get("dtype", _tg.float64), kwargs.get("device", "cpu")
-    a = _tg.randn(*batch_dims, matrix_size, matrix_size, dtype=dtype, device=device)
-    return a @ a.mT + _tg.eye(matrix_size, dtype=dtype, device=device)
 
 
 def do_test_dtypes(self, dtypes, layout, device):
