@@ -170,14 +170,16 @@ void check_inplace_slow(const Tensor& self, const char* op, bool recording) {
 
 void check_filled(const Tensor& self, const char* op, bool recording) { check_written(self, op, recording, true); }
 
-void rebase_history(const Tensor& self, const intrusive_ptr<Node>& node) {
+void turn_view(const Tensor& self, const intrusive_ptr<Node>& node) {
   auto output = static_cast<uint32_t>(node->outputs.size());
   node->outputs.emplace_back(self);
+  set_gradient_edge(self, node, output);
+}
+
+void rebase_history(const Tensor& self, const intrusive_ptr<Node>& node) {
   ViewMeta* m = view_meta(self);
-  if (m == nullptr) {
-    set_gradient_edge(self, node, output);
-    return;
-  }
+  if (m == nullptr) return turn_view(self, node);
+  node->outputs.emplace_back(self);
   set_gradient_edge(m->base, make_intrusive<CopySlices>(m->base, self, node), 0);
   refresh_view(self);
 }

@@ -64,7 +64,7 @@ def _operator_file(family: str, ops: list[Op], methods: dict[str, list[str]], ta
         "using namespace autograd;", "namespace {", *nodes, *bodies, "namespace functions {", *tables, "}  // namespace functions", "}  // namespace", "",
         "namespace raw {", *raw, "}  // namespace raw", "", *public, "", "}  // namespace tapegrad", ""]
     includes = ["aten/batch/batched_tensor", "aten/batch/products", "aten/batch/rule", "aten/dispatch/call", "aten/iterate/outputs", "aten/iterate/pointwise", "aten/record/kernel_call",
-                "aten/iterate/reduce", f"aten/kernels_{family}", *{"create": ["aten/create/unset"], "copy": ["autograd/fill_inplace"]}.get(family, []), "aten/sparse/operators", "autograd/formulas/all", "autograd/generated_support"]
+                "aten/iterate/reduce", f"aten/kernels_{family}", *{"create": ["aten/create/unset"], "copy": ["autograd/fill_inplace"], "view": ["autograd/fill_inplace"]}.get(family, []), "aten/sparse/operators", "autograd/formulas/all", "autograd/generated_support"]
     return "\n".join([HEAD, *(f'#include "tapegrad/{h}.h"' for h in includes), *rules, *function_includes("\n".join(body), table, family), *body])
 
 

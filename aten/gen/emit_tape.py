@@ -190,7 +190,8 @@ def _inplace(op: Op, members: list[Saved]) -> list[str]:
     head = params(op.args) if only else join_params("const Tensor& self", params(op.args[1:]))
     call = f"raw::{name}({join_params(self, names(op.args[1:]))});"
     needs = _any_needs(op, rename) if op.grads else "false"
-    check = "check_filled" if op.get("one_value") else "check_inplace"
+    view = op.get("view")  # which writes no element
+    check, rebase = "check_filled" if op.get("one_value") or view else "check_inplace", "turn_view" if view else "rebase_history"
     lines = [f"const Tensor& body_{name}({head}) {{"]
     if not op.grads:
         return [*lines, f'  {check}({self}, "{name}", false);', f"  {call}", f'  bump_version({self}, "{name}");',
@@ -199,7 +200,7 @@ def _inplace(op: Op, members: list[Saved]) -> list[str]:
               "  if (TG_LIKELY(!recording)) {", f"    {call}", f'    bump_version({self}, "{name}");', f"    return {self};", "  }",
               f"  auto node = make_intrusive<{node_type(op)}>();", *_edge_lines(op, rename),
               *_save_inputs(op, members, rename if not only else {first: "self"} if first == "self" else {}, True), f"  {call}",
-              f'  bump_version({self}, "{name}");', f"  rebase_history({self}, node);", *_save_outputs(op, members, lambda i: self),
+              f'  bump_version({self}, "{name}");', f"  {rebase}({self}, node);", *_save_outputs(op, members, lambda i: self),
               f"  return {self};", "}"]
     return lines
 

@@ -10,8 +10,9 @@ void check(const Tensor& weight, const Tensor& indices, const Tensor& offsets) {
   const int64_t *index = target_of<int64_t>(indices), *bound = target_of<int64_t>(offsets);
   const int64_t n = indices.numel(), rows = weight.size(0), bags = offsets.numel() - 1;
   for (int64_t i = 0; i < n; ++i)
-    TG_CHECK(index[i] >= 0 && index[i] < rows, Runtime, "embedding_bag: index {} is out of range for {} rows", index[i],
-             rows);
+    TG_CHECK(index[i] >= 0 && index[i] < rows, Runtime,
+             "embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {}: there are {} rows",
+             index[i], rows);
   if (bags == 0 && n == 0) return;
   TG_CHECK(
       bound[0] == 0, Runtime,

@@ -62,10 +62,15 @@ Tensor feature_dropout_of(const Tensor& input, double p, bool training, bool inp
   return inplace ? mul_(input, noise) : mul(input, noise);
 }
 
+void warn_of_dimensions(const char* op, int64_t ndim) {
+  warn(
+      fmt::format("{0}: Received a {1}-D input to {0}, which is deprecated and will result in an error in a future "
+                  "release. Use dropout() to drop elements one by one, or a view with as many dimensions as {0} takes",
+                  op, ndim));
+}
+
 // A batch without the sample dimension gets one.
 Tensor unbatched(const Tensor& input, int batched_ndim, double p, bool training, bool inplace, const char* op) {
-  TG_CHECK(input.ndim() == batched_ndim || input.ndim() == batched_ndim - 1, Runtime,
-           "{}: expected {} or {} dimensions: got {}", op, batched_ndim - 1, batched_ndim, format_ints(input.sizes()));
   if (input.ndim() == batched_ndim) return feature_dropout_of(input, p, training, inplace, op);
   Tensor result = feature_dropout_of(unsqueeze(input, 0), p, training, inplace, op);
   return inplace ? input : squeeze(result, IntSpan({0}));
@@ -125,6 +130,8 @@ Tensor dropout(const Tensor& input, double p, bool training, bool inplace) {
 }
 
 Tensor dropout1d(const Tensor& input, double p, bool training, bool inplace) {
+  TG_CHECK(input.ndim() == 2 || input.ndim() == 3, Runtime,
+           "dropout1d: Expected 2D or 3D input, but received a {}D input", input.ndim());
   return unbatched(input, 3, p, training, inplace, "dropout1d");
 }
 Tensor dropout2d(const Tensor& input, double p, bool training, bool inplace) {
@@ -135,11 +142,12 @@ Tensor dropout2d(const Tensor& input, double p, bool training, bool inplace) {
         "is interpreted as shape (N, C, L), where C is the channel dim. Use dropout1d for that, or unsqueeze(0) an "
         "input "
         "without a batch dim.");
-  else if (input.ndim() == 2)
-    warn("dropout2d: Received a 2-D input: its elements are dropped one by one. Use dropout() for that.");
+  else if (input.ndim() != 4)
+    warn_of_dimensions("dropout2d", input.ndim());
   return feature_dropout_of(input, p, training, inplace, "dropout2d");
 }
 Tensor dropout3d(const Tensor& input, double p, bool training, bool inplace) {
+  if (input.ndim() != 4 && input.ndim() != 5) warn_of_dimensions("dropout3d", input.ndim());
   return unbatched(input, 5, p, training, inplace, "dropout3d");
 }
 Tensor alpha_dropout(const Tensor& input, double p, bool training, bool inplace) {

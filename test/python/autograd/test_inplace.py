@@ -122,6 +122,32 @@ def test_views_made_in_no_grad_are_protected():
     assert y.tolist() == [2, 2]
 
 
+def test_views_in_place_write_no_element():
+    """So that elements may share memory, as those of an expanded tensor do."""
+    torch = pytest.importorskip("torch")
+
+    def run(t):
+        x = t.arange(6.0, requires_grad=True)
+        results = []
+        for make in (lambda y: y[:3].expand(2, 3), lambda y: y.view(2, 3), lambda y: y.clone().view(1, 2, 3)[0], lambda y: y.clone().reshape(2, 3)):
+            for change in (lambda v: v.unsqueeze_(0), lambda v: v.squeeze_(0), lambda v: v.squeeze_(), lambda v: v.t_(), lambda v: v.transpose_(0, 1),
+                           lambda v: v.swapaxes_(0, 1), lambda v: v.as_strided_((2,), (1,)), lambda v: v.unsqueeze_(1).squeeze_((0, 1))):
+                for source in (x.detach(), x * 2):
+                    view = change(make(source))
+                    if view.requires_grad:
+                        (view * t.arange(float(view.numel())).reshape(view.shape)).sum().backward()
+                    results.append((tuple(view.shape), view.stride(), view.tolist()))
+        base = x * 2  # written to afterwards, and through a view that was turned
+        view = base.view(2, 3)
+        view.t_()
+        base[1:].mul_(3)
+        view[0].mul_(5)
+        ((view * t.arange(6.0).reshape(3, 2)).sum() + (base * t.arange(6.0)).sum()).backward()
+        return results, x.grad.tolist()
+
+    assert run(tg) == run(torch)
+
+
 def test_overlapping_memory_is_protected():
     y = tg.zeros(1).expand(3)
     with pytest.raises(RuntimeError, match="single memory location"):
