@@ -54,6 +54,15 @@ class _Uninitialized:
     """What tensors without a shape share: materialize gives them one."""
 
     cls_to_become: type = Tensor
+    _allowed = tuple(getattr(Tensor, name) for name in ("__hash__", "size", "copy_", "is_complex", "is_floating_point", "half", "float", "double", "char", "short",
+                                                        "int", "long", "cuda", "cpu", "to", "get_device", "requires_grad_"))  # fmt: skip
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        if func in cls._allowed or type(func).__name__ == "method-wrapper":  # the latter: attributes
+            return super().__torch_function__(func, types, args, kwargs or {})
+        raise ValueError(f"Attempted to use an uninitialized parameter in {func}. It has no shape before its module's first forward(): call that with an "
+                         "example, or materialize() it")
 
     def materialize(self, shape, device=None, dtype=None) -> None:
         """Makes this tensor an ordinary one of the given shape, with values that are still to be set."""
@@ -99,7 +108,6 @@ class UninitializedBuffer(_Uninitialized, Tensor):
     """A buffer that gets its shape later, from materialize."""
 
     cls_to_become = Tensor
-    __torch_function__ = _C._disabled_torch_function_impl
 
     def __new__(cls, requires_grad: bool = False, device=None, dtype=None, persistent: bool = True):
         buffer = Tensor._make_subclass(cls, empty(0, device=device, dtype=dtype), requires_grad)

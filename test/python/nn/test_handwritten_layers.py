@@ -196,6 +196,19 @@ def test_lazy_loads_and_copies():
         nn.LazyConv1d(2, 3)(tg.randn(3))
 
 
+def test_what_has_no_shape_is_not_computed_with():
+    lazy = nn.LazyBatchNorm1d()
+    for t in (lazy.weight, lazy.running_mean):
+        for call in (lambda t: t + 1, tg.sum, tg.empty_like, lambda t: tg.add(1.0, t), lambda t: t.numel(), lambda t: t[0], lambda t: t.add_(1)):
+            with pytest.raises(ValueError, match="^Attempted to use an uninitialized parameter in "):
+                call(t)
+        assert t.dtype == tg.float32 and t.device.type == "cpu" and t.size() == (0,) and not t.is_complex() and hash(t) == hash(t)
+    assert lazy.double().weight.dtype == tg.float64 and lazy.running_mean.dtype == tg.float64
+    with pytest.raises(ValueError, match="uninitialized parameter"):
+        tg.optim.SGD(lazy.parameters(), lr=0.1, momentum=0.9).param_groups[0]["params"][0].square().sum().backward()
+    assert lazy(tg.randn(3, 2).double()).shape == (3, 2) and lazy.weight.numel() == 2
+
+
 def test_weights_go_both_ways():
     mine, theirs = pair("LSTM", 3, 4, 2)
     take_weights(mine, theirs)
