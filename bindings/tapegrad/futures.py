@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import types
 
@@ -39,7 +40,7 @@ class Future:
     def _finish(self, value, error) -> None:
         with self._lock:
             if self._done.is_set():
-                raise RuntimeError("Future: the result was set already")
+                raise RuntimeError("Future can only be marked completed once: there is a result")
             self._value, self._error = value, error
             self._done.set()
             callbacks, self._callbacks = self._callbacks, []
@@ -47,8 +48,14 @@ class Future:
             self._run_callbacks(callbacks)
 
     def _run_callbacks(self, callbacks: list) -> None:
-        for callback in callbacks:
-            callback(self)
+        for at, callback in enumerate(callbacks):
+            try:
+                callback(self)
+            except Exception:  # as in PyTorch: who gives the result is not who gave the callback, and others wait for theirs
+                logging.getLogger(__name__).exception("Future: a callback raised an exception, which is ignored")
+            except BaseException:
+                self._run_callbacks(callbacks[at + 1:])
+                raise
 
     def set_result(self, result) -> None:
         """Gives the value; callbacks run now. RuntimeError if there is one."""
@@ -61,22 +68,27 @@ class Future:
         self._finish(None, result)
 
     def add_done_callback(self, callback) -> None:
-        """Calls callback(self) once done, at once if it is."""
+        """Calls callback(self) once done, at once if it is. Its exceptions are logged and ignored."""
         with self._lock:
             if not self._done.is_set():
                 self._callbacks.append(callback)
                 return
-        callback(self)
+        Future._run_callbacks(self, [callback])  # here, whatever thread a subclass has for those that waited
 
     def then(self, callback) -> Future:
-        """A future of callback(self)."""
+        """A future of callback(self). An exception of the callback is a RuntimeError of that future, caused by it."""
         result = Future()
 
         def run(future):
             try:
                 value = callback(future)
+            except Exception as error:
+                failed = RuntimeError(f"Got the following error when running the callback: {type(error).__name__}: {error}")
+                failed.__cause__ = error
+                result.set_exception(failed)
             except BaseException as error:
                 result.set_exception(error)
+                raise
             else:
                 result.set_result(value)
 
@@ -87,6 +99,8 @@ class Future:
 def collect_all(futures) -> Future:
     """A future of the list of futures, done when all are."""
     futures, result = list(futures), Future()
+    if any(future is None for future in futures):
+        raise RuntimeError("Future can't be None")
     left, lock = [len(futures)], threading.Lock()
     if not futures:
         result.set_result([])

@@ -81,11 +81,21 @@ PyObject* as_subclass(PyObject* o, PyObject* type) {
 }
 
 // Tensor._make_subclass(cls, data, require_grad=False): the detached data as an instance of cls.
-PyObject* make_subclass(PyObject*, PyObject* args) {
-  PyObject* type;
-  PyObject* data;
+PyObject* make_subclass(PyObject*, PyObject* args, PyObject* kwargs) {
+  // The last four choose what PyTorch's dispatcher does for wrappers.
+  static const char* names[] = {"cls",
+                                "data",
+                                "require_grad",
+                                "dispatch_sizes_strides_policy",
+                                "dispatch_device",
+                                "dispatch_layout",
+                                "_extra_dispatch_keys",
+                                nullptr};
+  PyObject *type, *data, *ignored;
   int requires_grad = 0;
-  if (!PyArg_ParseTuple(args, "O!O|p:_make_subclass", &PyType_Type, &type, &data, &requires_grad)) return nullptr;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O|pOOOO:_make_subclass", const_cast<char**>(names), &PyType_Type,
+                                   &type, &data, &requires_grad, &ignored, &ignored, &ignored, &ignored))
+    return nullptr;
   TG_CHECK(PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), tensor_type), Type,
            "_make_subclass: expected a subclass of Tensor");
   Tensor t = to_tensor(data, {"_make_subclass", "data", 2}).detach();
@@ -134,7 +144,7 @@ PyMethodDef tensor_basic_methods[] = {
     {"_storage_nbytes", TG_QUERY(storage_nbytes(t)), METH_NOARGS, nullptr},
     {"_storage_address", TG_QUERY(storage_address(t)), METH_NOARGS, nullptr},
     {"as_subclass", guarded<as_subclass>, METH_O, "The same memory as an instance of a subclass of Tensor."},
-    {"_make_subclass", guarded<make_subclass>, METH_VARARGS | METH_STATIC, nullptr},
+    {"_make_subclass", as_c_function(guarded<make_subclass>), METH_VARARGS | METH_KEYWORDS | METH_STATIC, nullptr},
     {},
 };
 

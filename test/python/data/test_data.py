@@ -161,6 +161,32 @@ def test_iterable():
         data.DataLoader(Stream(), shuffle=True)
 
 
+def test_stacked_datasets_give_several_samples():
+    class Several(Squares):
+        def __getitems__(self, indices):
+            return [self[i] for i in indices if i < 3]
+
+    stacked, named = data.StackDataset(Several(4), range(4)), data.StackDataset(a=Several(4), b=range(4))
+    assert stacked.__getitems__([0, 2]) == [stacked[0], stacked[2]] and named.__getitems__([2, 1]) == [named[2], named[1]]
+    for dataset in (stacked, named):
+        with pytest.raises(ValueError, match="^Nested dataset's output size mismatch. Expected 2, got 1$"):
+            dataset.__getitems__([1, 3])
+
+
+def test_more_samples_than_an_iterable_said():
+    class Stream(data.IterableDataset):
+        def __iter__(self):
+            return iter(range(4))
+
+        def __len__(self):
+            return 2
+
+    loader = data.DataLoader(Stream(), batch_size=None)
+    assert len(loader) == 2
+    with pytest.warns(UserWarning, match="but 3 samples have been fetched. For multiprocessing data-loading, this could be caused by"):
+        assert list(loader) == [0, 1, 2, 3]
+
+
 def test_datasets():
     both = Squares(3) + Squares(2)
     assert len(both) == 5

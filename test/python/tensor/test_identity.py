@@ -144,6 +144,8 @@ def test_subclass():
     assert type(u) is Tagged and u.shape == (2, 2)
     v = tg.Tensor._make_subclass(Tagged, tg.ones(3), True)
     assert type(v) is Tagged and v.requires_grad and v.is_leaf
+    w = tg.Tensor._make_subclass(Tagged, data=tg.ones(3), require_grad=True, dispatch_sizes_strides_policy="sizes", dispatch_device=True)
+    assert type(w) is Tagged and w.requires_grad
     with pytest.raises(TypeError):
         tg.zeros(2).as_subclass(int)
     with pytest.raises(TypeError):

@@ -130,6 +130,39 @@ def test_futures_in_annotations():
     assert tapegrad.Future is tapegrad.futures.Future and tapegrad.Future[int].__args__ == (int,)
 
 
+def test_callbacks_of_futures_that_fail(caplog):
+    def fail(future):
+        raise ValueError("no")
+
+    def interrupt(future):
+        raise KeyboardInterrupt
+
+    seen, future = [], tapegrad.Future()
+    for callback in (fail, seen.append, lambda: None, seen.append):
+        future.add_done_callback(callback)
+    derived = future.then(fail)
+    both = tapegrad.futures.collect_all([future, derived])
+    future.set_result(3)
+    assert seen == [future, future] and future.wait() == 3 and [record.exc_info[0] for record in caplog.records] == [ValueError, TypeError]
+    for waited in (derived, both):
+        with pytest.raises(RuntimeError, match="^Got the following error when running the callback: ValueError: no$") as error:
+            waited.wait()
+        assert isinstance(error.value.__cause__, ValueError)
+    future.add_done_callback(fail)  # done: at once, and ignored as well
+    with pytest.raises(RuntimeError, match="^Future can only be marked completed once"):
+        future.set_result(4)
+    with pytest.raises(RuntimeError, match="^Future can't be None$"):
+        tapegrad.futures.wait_all([future, None])
+    future = tapegrad.Future()
+    derived = future.then(interrupt)
+    future.add_done_callback(seen.append)
+    with pytest.raises(KeyboardInterrupt):
+        future.set_result(1)
+    assert len(seen) == 3 and derived.done()
+    with pytest.raises(KeyboardInterrupt):
+        derived.wait()
+
+
 def test_what_optimizers_of_others_import():
     torch = pytest.importorskip("torch")
 

@@ -54,13 +54,7 @@ class _Answer(Future):
         self._agent = agent
 
     def _run_callbacks(self, callbacks: list) -> None:
-        def run():
-            for callback in callbacks:
-                try:
-                    callback(self)
-                except Exception:
-                    traceback.print_exc()
-
+        run = functools.partial(Future._run_callbacks, self, callbacks)
         if not self._agent.pool.run(run):
             run()
 

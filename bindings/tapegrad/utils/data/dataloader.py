@@ -132,7 +132,7 @@ class DataLoader(Generic[_T]):
             raise ValueError(f"DataLoader: worker_type is \"process\" or \"thread\": got {worker_type!r}")
         if num_workers > (cores := len(os.sched_getaffinity(0))) and worker_type == "process":
             warn(f"This DataLoader will create {num_workers} worker processes, but {cores} processors are there for this program: more "
-                 "workers than that may be slower, and take memory.")
+                 "workers than that take memory, and excessive worker creation might get DataLoader running slow or even freeze.")
 
     @staticmethod
     def _check_context(context, num_workers):
@@ -289,7 +289,8 @@ class _BaseDataLoaderIter:
         said = self._loader._said_length
         if said is not None and self._yielded > said:
             warn(f"Length of IterableDataset {self._dataset} was reported to be {said} batches (when accessing len(dataloader)), but "
-                 f"{self._yielded} have been fetched.")
+                 f"{self._yielded} samples have been fetched. For multiprocessing data-loading, this could be caused by workers that each give all of "
+                 "it: see get_worker_info()")
         if self._loader.pin_memory and _C._cuda_device_count() > 0:
             from ._utils.pin_memory import pin_memory
 

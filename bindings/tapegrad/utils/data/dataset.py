@@ -103,6 +103,17 @@ class StackDataset(Dataset):
             return {k: d[index] for k, d in self.datasets.items()}
         return tuple(d[index] for d in self.datasets)
 
+    def __getitems__(self, indices: list) -> list:
+        columns = []
+        for d in self._parts():
+            fetch = getattr(d, "__getitems__", None)
+            column = fetch(indices) if callable(fetch) else [d[i] for i in indices]
+            if len(column) != len(indices):
+                raise ValueError(f"Nested dataset's output size mismatch. Expected {len(indices)}, got {len(column)}")
+            columns.append(column)
+        rows = zip(*columns, strict=True)
+        return [dict(zip(self.datasets, row, strict=True)) for row in rows] if isinstance(self.datasets, dict) else list(rows)
+
     def __len__(self) -> int:
         return self._length
 

@@ -97,11 +97,16 @@ class ProcessWorkers:
                     raise self._gone(i) from None
             return task, Failure(error, f"process {i}")  # reported to the consumer of the batch
 
+    def __iter__(self):
+        return iter(self.processes)  # PyTorch's iterators have a list of them
+
     def _gone(self, i: int) -> WorkerGone:
         process = self.processes[i]
         process.join(1)
         code = process.exitcode
-        how = "is still closing" if code is None else f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        if code is not None and code < 0:
+            return WorkerGone(f"DataLoader worker (pid {process.pid}) is killed by signal: {-code}: worker {i} exited unexpectedly")
+        how = "is still closing" if code is None else f"ended with exit code {code}"
         return WorkerGone(f"DataLoader worker (pid(s) {process.pid}) exited unexpectedly: worker {i} {how}")
 
     def receive(self, i: int, timeout: float):
