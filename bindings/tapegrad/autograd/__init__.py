@@ -1,6 +1,7 @@
 """The tape: backward, gradients, custom functions, grad modes, hooks, checks."""
 
 import threading as _threading
+from collections.abc import Iterator as _Iterator
 
 from .. import _C
 from .._C import Tensor as _Tensor
@@ -90,6 +91,11 @@ def _listed(value) -> tuple:
     return (value,) if isinstance(value, (_Tensor, graph.GradientEdge)) else tuple(_item(item) for item in value)
 
 
+def _kept(value):
+    """What can be gone over more than once, which an iterator such as model.parameters() cannot."""
+    return _listed(value) if isinstance(value, _Iterator) else value
+
+
 def _item(item):
     """One of a sequence, which is read no further where it is no tensor: objects may be sequences without an end."""
     if item is None or isinstance(item, (_Tensor, graph.GradientEdge)):
@@ -120,6 +126,7 @@ def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, 
             raise RuntimeError("backward: give grad_tensors or grad_variables (its old name), not both")
         _warn("`grad_variables` is deprecated. Use `grad_tensors` instead.", FutureWarning)
         grad_tensors = grad_variables
+    tensors = _kept(tensors)
     roots = _tensors(tensors, "backward")
     if inputs is not None:
         inputs = _tensors(inputs, "backward: inputs")
@@ -146,6 +153,7 @@ def grad(outputs, inputs, grad_outputs=None, retain_graph=None, create_graph=Fal
         raise ValueError("grad: Expected allow_unused to be True or not passed when materialize_grads=True: got allow_unused=False")
     allow = materialize_grads if allow_unused is None else allow_unused
     keep = create_graph if retain_graph is None else retain_graph
+    outputs, inputs = _kept(outputs), _kept(inputs)
     roots, wanted = _tensors(outputs, "grad"), _tensors(inputs, "grad: inputs")
     if _C._has_torch_function_variadic(*roots, *wanted):
         return _C._handle_torch_function(grad, (*roots, *wanted), outputs, inputs, grad_outputs=grad_outputs, retain_graph=retain_graph,
