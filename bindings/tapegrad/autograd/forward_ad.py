@@ -13,7 +13,7 @@ from .grad_mode import _decorate, enable_grad, is_grad_enabled
 
 __all__ = ["UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual"]
 
-_levels: list[list] = []  # of each level the pairs (start, tangent)
+_levels: list[list] = []  # of each level its dual tensors
 _current_level = -1  # the number of the level that is open, for those who ask
 
 
@@ -125,8 +125,10 @@ def _made_dual(tensor, tangent, level: int):
     if not _laid_out_alike(tensor, tangent):  # views of the dual tensor are taken of its tangent, too
         room = zeros(tensor.untyped_storage().nbytes() // tensor.itemsize, dtype=tensor.dtype, device=tensor.device)
         tangent = room.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(tangent)
-    dual = fresh(tensor, is_grad_enabled())
-    _levels[level].append((dual, tangent))
+    start = fresh(tensor, is_grad_enabled())
+    with enable_grad():
+        dual = _Alias.apply(start) if start.is_leaf else start
+    _levels[level].append(_Dual(start, tangent, dual, start.grad_fn, dual.grad_fn))
     return dual
 
 
@@ -139,10 +141,12 @@ def unpack_dual(tensor, *, level: int | None = None) -> UnpackedDualTensor:
     if not _enabled or level < 0 or level >= len(_levels) or not _levels[level] or not tensor.requires_grad:
         return UnpackedDualTensor(tensor, None)
     recording = Recording(())
-    recording.inputs = [dual for dual, _ in _levels[level]]
-    for dual, tangent in _levels[level]:
-        if dual is tensor:
-            return UnpackedDualTensor(recording.finish(tensor), tangent)
+    recording.inputs = [dual.start for dual in _levels[level]]
+    for dual in _levels[level]:
+        if dual.start.grad_fn is not dual.start_node:
+            raise NotImplementedError("unpack_dual: a dual tensor of one that is recorded by the tape as well was written to in place: write to a copy of it")
+        if dual.tensor is tensor and tensor.grad_fn is dual.node:  # and was not written to
+            return UnpackedDualTensor(recording.finish(tensor), dual.tangent)
     _Gate.closed = True
     try:
         with enable_grad():
@@ -151,10 +155,32 @@ def unpack_dual(tensor, *, level: int | None = None) -> UnpackedDualTensor:
         _Gate.closed = False
     if all(product is None for product in linear.products):
         return UnpackedDualTensor(tensor, None)
-    (derivative,) = linear([t for _, t in _levels[level]])
-    if any(derivative is t for _, t in _levels[level]):  # of an output of its own
+    (derivative,) = linear([dual.tangent for dual in _levels[level]])
+    if any(derivative is dual.tangent for dual in _levels[level]):  # of an output of its own
         derivative = derivative.clone()
     return UnpackedDualTensor(recording.finish(tensor), derivative if derivative is not None else zeros_like(tensor))
+
+
+class _Dual(NamedTuple):
+    """A dual tensor: where its recording starts, its tangent, the tensor that the program has, and the nodes that both had then."""
+
+    start: Tensor
+    tangent: Tensor
+    tensor: Tensor
+    start_node: object
+    node: object
+
+
+class _Alias(function.Function):
+    """The tensor itself, but no leaf: dual tensors may be written to in place."""
+
+    @staticmethod
+    def forward(ctx, t):
+        return t.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
 
 
 class _Gate(function.Function):
@@ -217,7 +243,7 @@ def _dual_output(cls, ctx, out, tangent, inputs):
         return out
     _check_tangent(cls, ctx, out, tangent, inputs)
     for i in inputs:  # a dual tensor that was written to, and its tangent with it, is itself the output
-        if isinstance(i.given, Tensor) and ctx._is_dirty(i.primal) and i.primal._shares_storage(out) and any(dual is i.given for dual, _ in _levels[-1]):
+        if isinstance(i.given, Tensor) and ctx._is_dirty(i.primal) and i.primal._shares_storage(out) and any(dual.tensor is i.given for dual in _levels[-1]):
             return i.given
     start = _Gate.apply(out) if out.requires_grad and is_grad_enabled() else out
     return _made_dual(start, tangent, -1)

@@ -77,3 +77,35 @@ def test_tangents_are_printed_and_no_dual_tensors_themselves():
         with pytest.raises(RuntimeError, match="has a forward gradient at the same level"):
             fwd.make_dual(x, dual)
     assert "tangent" not in repr(dual)
+
+
+def test_dual_tensors_are_written_to_in_place():
+    """Their memory is the primal's, and tangents go with what is written."""
+    def run(t):
+        fw, results = t.autograd.forward_ad, []
+        changes = [lambda d: d.add_(1), lambda d: d.mul_(2), lambda d: d.zero_(), lambda d: d.copy_(t.ones(2)), lambda d: d[0].mul_(3), lambda d: d[:1].fill_(7.0),
+                   lambda d: d.__setitem__(0, d[1] * 2), lambda d: d.unsqueeze_(0)]
+        for change in changes:
+            primal = t.tensor([1.0, 2.0], dtype=t.float64)
+            with fw.dual_level():
+                dual = fw.make_dual(primal, t.tensor([3.0, 4.0], dtype=t.float64))
+                change(dual)
+                value, tangent = fw.unpack_dual(dual)
+                _, further = fw.unpack_dual(dual * 2 + 1)
+                results.append((value.tolist(), tangent.tolist(), further.tolist(), primal.tolist()))
+        with fw.dual_level():
+            plain = t.ones(2)
+            plain.add_(fw.make_dual(t.tensor([1.0, 2.0]), t.tensor([3.0, 4.0])))
+            results.append(fw.unpack_dual(plain)[1].tolist())
+        return results
+
+    def flat(results):
+        return [x for part in results for x in (flat(part) if isinstance(part, (list, tuple)) else [part])]
+
+    assert flat(run(tg)) == pytest.approx(flat(run(torch)), rel=1e-12)
+    fw = tg.autograd.forward_ad
+    with fw.dual_level():
+        dual = fw.make_dual(tg.ones(2, requires_grad=True) * 2, tg.ones(2))
+        dual.mul_(3)
+        with pytest.raises(NotImplementedError, match="was written to in place: write to a copy of it"):
+            fw.unpack_dual(dual)
