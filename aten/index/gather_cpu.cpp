@@ -3,6 +3,7 @@
 #include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/index/half_sums.h"
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/iterate/outputs.h"
@@ -137,19 +138,6 @@ const char* starts_of_lines(const Tensor& input, const Tensor& out, const Lines&
   copy_cpu(out, input, false);
   return nullptr;
 }
-
-// Where elements are combined: the output itself, or, for 16-bit formats unless there is little to do, a copy in
-// float32, which is rounded once.
-struct Target {
-  const Tensor& out;
-  Tensor sums;
-  Target(const Tensor& result, const Tensor& index) : out(result), sums(result) {
-    if (is_half(out.dtype()) && index.numel() >= out.numel() / 4) sums = empty_tensor(out.sizes(), DType::float32);
-  }
-  void finish() const {
-    if (!sums.is_same(out)) copy_cpu(out, sums, false);
-  }
-};
 
 // Src in the shape of the index and the dtype of `out`, apart from its memory.
 Tensor source_rows(const Tensor& src, const Lines& lines, const Tensor& out) {
@@ -319,7 +307,7 @@ void combine(const Tensor& input, int64_t dim, const Tensor& index, const Tensor
     if (inner >= kWidthOfStrip / 2 && lines.size * kWidthOfStrip <= kFloatsOfStrip)
       return combine_half_columns(input, lines, source_rows(src, lines, out), out, f);
   }
-  const Target target(out, index);
+  const HalfSums target(out, index.numel());
   const Lines lines(target.sums, dim, index, op);
   const Tensor rows = source_rows(src, lines, target.sums);
   for_source(lines, target.sums, rows, f, starts_of_lines(input, target.sums, lines));
@@ -462,7 +450,7 @@ void scatter_reduce_cpu(const Tensor& input, int64_t dim, const Tensor& index, c
                         std::string_view reduce, bool include_self, const Tensor& out) {
   if (include_self && reduce != "mean")
     return with_combination(reduce, [&](auto f) { combine(input, dim, index, src, out, "scatter_reduce", f); });
-  const Target target(out, index);
+  const HalfSums target(out, index.numel());
   const Tensor& sums = target.sums;
   const Lines lines(sums, dim, index, "scatter_reduce");
   const Tensor rows = source_rows(src, lines, sums);

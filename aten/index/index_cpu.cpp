@@ -2,6 +2,7 @@
 
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/index/half_sums.h"
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/index/places.h"
 #include "tapegrad/aten/iterate/blocks.h"
@@ -80,15 +81,19 @@ void index_tensor_cpu(const Tensor& input, TensorSpan indices, const Tensor& out
 
 void index_put_cpu(const Tensor& input, TensorSpan indices, const Tensor& values, bool accumulate, const Tensor& out) {
   const IndexPlan plan = plan_index(out, indices, "index_put");
-  const Places places = places_of(out, indices, plan, "index_put");
-  const Tensor rows = contiguous_apart(values, plan.sizes, values.dtype(), out);
-  start_from(input, out);
-  if (rows.numel() == 0) return;
-  const PlaceLoop loop(out, plan.indexed, plan.outer_dims);
-  if (accumulate)
-    add_rows(loop, places, rows);
-  else
-    write_rows(loop, places, rows);
+  const HalfSums target(out, accumulate ? checked_numel(plan.sizes, "index_put") / 2 : -1);
+  const Tensor& to = target.sums;
+  const Places places = places_of(to, indices, plan, "index_put");
+  const Tensor rows = contiguous_apart(values, plan.sizes, to.dtype(), out);
+  start_from(input, to);
+  if (rows.numel() > 0) {
+    const PlaceLoop loop(to, plan.indexed, plan.outer_dims);
+    if (accumulate)
+      add_rows(loop, places, rows);
+    else
+      write_rows(loop, places, rows);
+  }
+  target.finish();
 }
 
 void index_select_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, const Tensor& out) {
@@ -99,16 +104,21 @@ void index_select_cpu(const Tensor& input, int64_t dim, const Tensor& index, boo
 
 void index_add_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
                    const Tensor& out) {
-  const VectorIndex v(out, dim, index, "index_add");
-  const Tensor rows = contiguous_apart(source, source.sizes(), source.dtype(), out);
-  start_from(input, out);
-  if (alpha == Scalar(1)) return add_rows(v.loop, v.places, rows);
-  dispatch_dtype(rows.dtype(), [&]<class T>() {
-    using U = unsigned_t<T>;
-    const U a = static_cast<U>(alpha.to<T>());
-    write_places<U>(v.loop, v.places, rows,
-                    [a](U& to, const U* from) { to = add_values(seen(to), mul_values(a, seen(*from))); });
-  });
+  const HalfSums target(out, source.numel() / 2);  // the rows are converted, too
+  const VectorIndex v(target.sums, dim, index, "index_add");
+  const Tensor rows = contiguous_apart(source, source.sizes(), target.sums.dtype(), out);
+  start_from(input, target.sums);
+  if (alpha == Scalar(1)) {
+    add_rows(v.loop, v.places, rows);
+  } else {
+    dispatch_dtype(rows.dtype(), [&]<class T>() {
+      using U = unsigned_t<T>;
+      const U a = static_cast<U>(alpha.to<T>());
+      write_places<U>(v.loop, v.places, rows,
+                      [a](U& to, const U* from) { to = add_values(seen(to), mul_values(a, seen(*from))); });
+    });
+  }
+  target.finish();
 }
 
 void index_copy_cpu(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source, const Tensor& out) {
@@ -139,14 +149,17 @@ void take_cpu(const Tensor& input, const Tensor& index, const Tensor& out) {
 }
 
 void put_cpu(const Tensor& input, const Tensor& index, const Tensor& source, bool accumulate, const Tensor& out) {
-  const Tensor flat = alias_tensor(out, {out.numel()}, {1}, out.storage_offset());
+  const HalfSums target(out, accumulate ? source.numel() / 2 : -1);
+  const Tensor& to = target.sums;
+  const Tensor flat = alias_tensor(to, {to.numel()}, {1}, to.storage_offset());
   const VectorIndex v(flat, 0, index, "put", true);
-  const Tensor rows = contiguous_apart(source, source.sizes(), source.dtype(), out);
-  start_from(input, out);
+  const Tensor rows = contiguous_apart(source, source.sizes(), to.dtype(), out);
+  start_from(input, to);
   if (accumulate)
     add_rows(v.loop, v.places, rows);
   else
     write_rows(v.loop, v.places, rows);
+  target.finish();
 }
 
 void embedding_cpu(const Tensor& weight, const Tensor& indices, int64_t, bool, bool, const Tensor& out) {

@@ -44,7 +44,7 @@ std::array<TensorSpec, 4> batch_norm_train_shape(const Tensor& input, const Tens
   check_channels("batch_norm", "weight", weight, input, c);
   check_channels("batch_norm", "bias", bias, input, c);
   TG_CHECK(c == 0 || input.numel() != c, Value,
-           "batch_norm: training needs more than one value per channel: got input of shape {}",
+           "batch_norm: Expected more than 1 value per channel when training, got input of shape {}",
            format_ints(input.sizes()));
   return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, channel_spec(input, c),
           channel_spec(input, c), channel_spec(input, c)};

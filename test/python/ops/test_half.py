@@ -283,3 +283,25 @@ def test_gradients_count_in_whole_numbers(dtype):
     y = base.expand(3000, 3)
     (grad,) = tg.autograd.grad(y.as_strided((3, 3), (0, 1)).sum(), base)
     np.testing.assert_allclose(grad.float().numpy(), [3.0] * 3, rtol=4 * FORMATS[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sums_at_places_are_rounded_once(dtype):
+    """Many elements that come to one place, as in the gradient of an index, are added up in float32."""
+    kind, n, m = getattr(tg, dtype), 9, 16384
+    where = tg.arange(m) * 7919 % n
+    rows = (tg.rand(m, 4) * 2 - 0.5).to(kind)
+    exact = tg.zeros(n, 4, dtype=tg.float64).index_add(0, where, rows.double())
+    flat, columns = (where[:, None] * 4 + tg.arange(4)).reshape(-1), rows.T.contiguous()
+    weight = tg.ones(n, 4, dtype=kind, requires_grad=True)
+    (weight.index_select(0, where) * rows).sum().backward()
+    zeros = tg.zeros(n, 4, dtype=kind)
+    results = {"index_add": zeros.index_add(0, where, rows), "index_add_": zeros.clone().index_add_(0, where, rows),
+               "alpha": zeros.index_add(0, where, rows, alpha=2) / 2, "columns": zeros.T.contiguous().T.index_add_(0, where, rows),
+               "transposed": zeros.T.contiguous().index_add(1, where, columns).T, "index_put": zeros.index_put((where,), rows, accumulate=True),
+               "put": zeros.put(flat, rows.reshape(-1), accumulate=True), "gradient": weight.grad,
+               "coalesced": tg.sparse_coo_tensor(where[None], rows, (n, 4)).coalesce().to_dense()}
+    for name, result in results.items():
+        assert result.dtype == kind and ((result.double() - exact).abs() / exact.abs()).max() < (0.005 if dtype == "bfloat16" else 0.001), name
+    few = tg.zeros(100, 4, dtype=kind).index_add_(0, where[:5], rows[:5])  # little to do: in the format itself
+    assert tg.allclose(few[:n].float(), tg.zeros(n, 4).index_add(0, where[:5], rows[:5].float()), rtol=0.01)

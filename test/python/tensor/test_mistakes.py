@@ -120,6 +120,7 @@ def test_layers():
     mistake(lambda: nn.Conv2d(3, 4, 3)(tg.zeros(1, 2, 8, 8)), RuntimeError, "2", "3")
     mistake(lambda: nn.Conv2d(3, 4, 9)(tg.zeros(1, 3, 8, 8)), RuntimeError)
     mistake(lambda: nn.BatchNorm1d(3)(tg.zeros(2, 4)), (RuntimeError, ValueError), "4", "3")
+    mistake(lambda: nn.BatchNorm1d(3)(tg.zeros(1, 3)), ValueError, "Expected more than 1 value per channel when training", "[1, 3]")
     mistake(lambda: nn.Linear(3, 4).load_state_dict({"weight": tg.zeros(4, 4)}), RuntimeError, "weight", "bias")
     mistake(lambda: tg.optim.SGD([], lr=0.1), ValueError, "empty")
     mistake(lambda: tg.optim.SGD([tg.zeros(2)], lr=-1), ValueError, "-1")
