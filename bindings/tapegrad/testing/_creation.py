@@ -4,6 +4,7 @@ import math
 
 from .. import _C
 from .._root.type_info import finfo
+from .._warn import warn
 
 _ops = _C._functions[""]
 _BOUNDS = {_C.uint8: (0, 255), _C.int8: (-128, 127), _C.int16: (-2**15, 2**15 - 1), _C.int32: (-2**31, 2**31 - 1),
@@ -36,7 +37,7 @@ def make_tensor(*shape, dtype, device, low=None, high=None, requires_grad=False,
     else:
         wide = dtype if dtype in (_C.float32, _C.float64) else _C.float32
         result = _ops["empty"](wanted, device=device, dtype=wide).uniform_(low, high).to(dtype)
-        result.clamp_(low, math.nextafter(high, low)) if wide == dtype else None
+        result.clamp_(low, math.nextafter(high, low)) if wide == dtype and low < high else None
     if exclude_zero:
         result[result == 0] = 1 if dtype in _BOUNDS or dtype == _C.bool else 1e-4
     if wanted != list(shape):
@@ -54,7 +55,9 @@ def _range(dtype, low, high):
     low, high = first if low is None else low, last if high is None else high
     if low != low or high != high:
         raise ValueError(f"make_tensor: low and high must be numbers: got {low} and {high}")
-    if not low < high:
+    if low == high and dtype not in _BOUNDS:
+        warn("Passing `low==high` to `make_tensor` for floating or complex types is deprecated. Use `full(...)` instead.", FutureWarning)
+    elif not low < high:
         raise ValueError(f"make_tensor: low must be less than high: got {low} and {high}")
     if dtype in _BOUNDS:
         smallest, largest = _BOUNDS[dtype]

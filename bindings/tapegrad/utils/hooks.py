@@ -8,9 +8,15 @@ from collections import OrderedDict
 
 from .._warn import warn
 
-__all__ = ["BackwardHook", "RemovableHandle"]
+__all__ = ["BackwardHook", "RemovableHandle", "unserializable_hook"]
 
 _ids = itertools.count()
+
+
+def unserializable_hook(f):
+    """Marks a hook that need not be in a file; none is."""
+    f.__torch_unserializable__ = True
+    return f
 
 
 class RemovableHandle:

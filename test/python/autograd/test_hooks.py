@@ -280,3 +280,14 @@ def test_hooks_of_several_tensors_run_once_in_each_thread_and_after_errors(mode,
     z.backward()
     assert seen == expected
     assert tg._C._autograd._current_graph_task_id() == -1
+
+
+def test_hooks_that_are_marked_as_not_for_files():
+    @tg.utils.hooks.unserializable_hook
+    def double(grad):
+        return grad * 2
+
+    x = leaf(1, 2)
+    x.register_hook(double)
+    x.sum().backward()
+    assert x.grad.tolist() == [2, 2] and double.__torch_unserializable__

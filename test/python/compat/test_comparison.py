@@ -82,8 +82,13 @@ def test_make_tensor_s_options():
     assert not gaps.is_contiguous() and gaps.min() >= 2 and gaps.max() < 3 and gaps.requires_grad and gaps.shape == (3, 4)
     assert (make(500, dtype=tg.int64, device="cpu", low=-1, high=2, exclude_zero=True) != 0).all()
     assert make(1, 2, 3, 4, dtype=f32, device="cpu", memory_format=tg.channels_last).is_contiguous(memory_format=tg.channels_last)
-    for options in ({"low": 1, "high": 1}, {"low": NAN}, {"noncontiguous": True, "memory_format": tg.contiguous_format}):
+    for dtype in (tg.bfloat16, tg.float32, tg.complex128):
+        with pytest.warns(FutureWarning, match="Passing `low==high`"):
+            assert make(3, dtype=dtype, device="cpu", low=1.5, high=1.5).tolist() == [complex(1.5, 1.5) if dtype == tg.complex128 else 1.5] * 3
+    for options in ({"low": 2, "high": 1}, {"low": NAN}, {"noncontiguous": True, "memory_format": tg.contiguous_format}):
         with pytest.raises(ValueError, match="make_tensor: "):
             make(2, dtype=f32, device="cpu", **options)
     with pytest.raises(ValueError, match="requires_grad needs"):
         make(2, dtype=tg.int8, device="cpu", requires_grad=True)
+    with pytest.raises(ValueError, match="low must be less than high"):
+        make(2, dtype=tg.int8, device="cpu", low=1, high=1)
