@@ -43,6 +43,30 @@ def test_mended():
 """
 
 
+def test_rows_take_what_another_says(tmp_path, monkeypatch):
+    table = tmp_path / "suites.toml"
+    table.write_text('''
+[first]
+source = "somewhere"
+commit = "abc"
+tests = ["one"]
+seconds = 7
+[first.apart]
+one = "a reason"
+[second]
+like = "first"
+tests = ["two"]
+[third]
+like = "second"
+seconds = 8
+''')
+    monkeypatch.setattr(run, "_TABLE", table)
+    first, second, third = run.suites().values()
+    assert (first.seconds, first.apart, first.tests) == (7, {"one": "a reason"}, ["one"])
+    assert (second.source, second.seconds, second.apart, second.tests) == ("somewhere", 7, {}, ["two"])
+    assert (third.commit, third.seconds, third.tests, third.name) == ("abc", 8, ["two"], "third")
+
+
 @pytest.fixture
 def small(tmp_path):
     pytest.importorskip("torch")
