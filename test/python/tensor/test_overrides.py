@@ -375,7 +375,7 @@ def test_a_hook_that_is_no_hook_is_an_error():
 
 
 # Functions that are written in Python in one of the libraries or both.
-WRITTEN = ("where nonzero unique unique_consecutive tensordot einsum nuclear_norm frobenius_norm atleast_1d atleast_2d svd_lowrank detach get_device is_signed narrow_copy "
+WRITTEN = ("where nonzero unique unique_consecutive tensordot nuclear_norm atleast_1d atleast_2d svd_lowrank detach get_device is_signed narrow_copy "
            "detach_copy histogramdd feature_dropout batch_norm embedding conv_tbc grid_sampler norm_except_dim kl_div "
            "nn.functional.softmax nn.functional.log_softmax nn.functional.softmin nn.functional.gumbel_softmax nn.functional.cross_entropy "
            "nn.functional.mse_loss nn.functional.ctc_loss nn.functional.triplet_margin_loss nn.functional.max_pool2d "
@@ -425,7 +425,7 @@ def test_functions_written_in_python_keep_a_subclass():
 
         f, s = t.nn.functional, t.tensor([[1.0, 0.0], [2.0, 3.0]]).as_subclass(Sub)
         return kinds([f.softmax(s, -1), f.cross_entropy(s, t.tensor([0, 1])), f.max_pool1d(s, 2), f.adaptive_avg_pool1d(s[None], 1),
-                      t.where(s > 0, s, 0.0), t.nonzero(s), list(t.nonzero(s, as_tuple=True)), t.unique(s), t.tensordot(s, s), t.atleast_2d(s[0]),
+                      t.where(s > 0, s, 0.0), t.nonzero(s), list(t.nonzero(s, as_tuple=True)), t.unique(s), t.tensordot(s, s), t.einsum("ij->i", s), t.einsum(s, [0, 1], [1]), t.atleast_2d(s[0]),
                       t.detach(s), t.narrow_copy(s, 0, 0, 1), f.mse_loss(input=s, target=t.ones(2, 2))])
 
     assert run(tg) == run(torch)
