@@ -152,6 +152,8 @@ def __contains__(self, element):
 def __complex__(self):
     if self.numel() != 1:
         raise ValueError(f"complex: only a tensor with one element can be converted: got shape {list(self.shape)}")
+    if self.requires_grad:
+        warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its gradient ends there. Consider using tensor.detach() first, or .item().")
     return complex(self.item())
 
 

@@ -20,6 +20,8 @@ class profile:
         self.function_events: EventList | None = None
         self.entered = False
         self._recording: Recording | None = None
+        if use_cuda:
+            warn("The attribute `use_cuda` will be deprecated soon, please use ``use_device = 'cuda'`` instead.", FutureWarning)
         if use_cuda or use_device not in (None, "cpu"):
             warn("CUDA is not available, disabling CUDA profiling")
 

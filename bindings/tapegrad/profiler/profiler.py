@@ -148,6 +148,8 @@ class profile:
                  with_modules: bool = False, experimental_config=None, execution_trace_observer=None, acc_events: bool = False,
                  use_cuda: bool | None = None, custom_trace_id_callback=None, post_processing_timeout_s=None):
         self.activities = set(activities) if activities is not None else supported_activities()
+        if use_cuda is not None:
+            warn("`use_cuda` is deprecated, use `activities` argument instead", FutureWarning)
         if use_cuda:
             self.activities.add(ProfilerActivity.CUDA)
         if not self.activities:

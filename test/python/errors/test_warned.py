@@ -1,9 +1,13 @@
 """Every row of the table of warnings: PyTorch warns, and this library does what the row says, naming the program's line."""
 
+import ast
+import contextlib
 import importlib
 import pickle
 import re
+import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,24 +17,40 @@ import tapegrad.nn.utils.stateless
 import tapegrad.profiler
 import tapegrad.testing
 import tapegrad.utils.checkpoint
-from errors.warned import WARNED
+from errors.warned import NOT_MET, WARNED
 
 
-def run(library, code):
-    """The warnings of a program, and its error."""
-    names = {"tg": library, "F": library.nn.functional, "np": np, "pickle": pickle}
-    with warnings.catch_warnings(record=True) as said:
+@contextlib.contextmanager
+def world_of_one(library):
+    """distributed, with a group of this process alone."""
+    dist = importlib.import_module(f"{library.__name__}.distributed")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield dist
+    finally:
+        dist.destroy_process_group()
+
+
+def run(library, row):
+    """The warnings of a row's program, and its error."""
+    for name in ("profiler.profiler", "nn.attention.flex_attention"):  # what PyTorch says once in a process
+        getattr(sys.modules.get(f"{library.__name__}.{name}"), "_WARNINGS_SHOWN", set()).clear()
+    names = {"tg": library, "F": library.nn.functional, "np": np, "pickle": pickle, "mod": lambda name: importlib.import_module(f"{library.__name__}.{name}")}
+    with warnings.catch_warnings(record=True) as said, contextlib.ExitStack() as stack:
         warnings.simplefilter("always")
+        if row.section == "Many processes":
+            names["dist"] = stack.enter_context(world_of_one(library))
+            said.clear()
         try:
-            exec(compile(code, "train.py", "exec"), names)
+            exec(compile(row.code, "train.py", "exec"), names)
         except Exception as error:
-            return said, error
-    return said, None
+            return list(said), error
+        return list(said), None
 
 
 @pytest.mark.parametrize("row", WARNED, ids=lambda w: w.title)
 def test_warned(row):
-    said, error = run(tapegrad, row.code)
+    said, error = run(tapegrad, row)
     if row.said.startswith("raises "):
         assert type(error).__name__ == row.said.removeprefix("raises ")
         return
@@ -44,19 +64,85 @@ def test_warned(row):
     assert {w.filename for w in said} <= {"train.py"}
 
 
-@pytest.mark.parametrize("row", WARNED, ids=lambda w: w.title)
-def test_pytorch_warns_too(row):
+@pytest.fixture(scope="module")
+def pytorch():
+    """torch, which says each time what it would say once."""
     torch = pytest.importorskip("torch")
-    importlib.import_module("torch.nn.utils.stateless")
+    for name in ("nn.utils.stateless", "distributions", "nested", "profiler", "testing", "utils.checkpoint"):
+        importlib.import_module(f"torch.{name}")
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
-    try:
-        said, _ = run(torch, row.code)
-    finally:
-        torch.set_warn_always(before)
+    yield torch
+    torch.set_warn_always(before)
+
+
+@pytest.mark.parametrize("row", WARNED, ids=lambda w: w.title)
+def test_pytorch_warns_too(row, pytorch):
+    said, _ = run(pytorch, row)
     assert said
-    if row.said in ("UserWarning", "FutureWarning"):
+    if row.said.endswith("Warning"):
         assert row.said in [w.category.__name__ for w in said]
+
+
+def places_of_warnings(root):
+    """(file, function, its lines) of every call of warnings.warn in a tree of Python files, and of every @deprecated, without lines."""
+    class Places(ast.NodeVisitor):
+        def definition(self, node):
+            self.inside.append(node.name)
+            if any(isinstance(d, ast.Call) and "deprecated" in ast.unparse(d.func) for d in node.decorator_list):
+                found.append((file, ".".join(self.inside), ()))
+            self.generic_visit(node)
+            self.inside.pop()
+
+        visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = definition
+
+        def visit_Call(self, node):
+            if re.fullmatch(r"(?!log)(\w+\.)*_?warn(_once|_deprecated)?", ast.unparse(node.func)):
+                found.append((file, ".".join(self.inside), range(node.lineno, node.end_lineno + 1)))
+            self.generic_visit(node)
+
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        file, text, places = str(path.relative_to(root)), path.read_text(), Places()
+        places.inside = []
+        if "warn" not in text and "deprecated" not in text:
+            continue
+        if any(re.match(pattern, file) for pattern in NOT_MET):
+            found.append((file, "", ()))  # as a whole
+        else:
+            places.visit(ast.parse(text))
+    return found
+
+
+def test_every_warning_of_pytorchs_python_files_is_decided(pytorch, monkeypatch):
+    """By a row whose program comes to it, or by the table of what nothing here meets, no part of which is idle."""
+    root, met, warn = Path(pytorch.__file__).parent, set(), warnings.warn
+
+    def remember(message, category=None, stacklevel=1, source=None, **more):
+        frame = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename != "train.py":
+            place, wrapped = frame.f_code.co_filename, frame.f_locals.get("arg")  # of typing_extensions.deprecated
+            met.add((place, frame.f_lineno))
+            if wrapped is not None and hasattr(wrapped, "__qualname__"):
+                met.add((sys.modules[wrapped.__module__].__file__, wrapped.__qualname__))
+            frame = frame.f_back
+        warn(message, category, stacklevel + 1, source, **more)
+
+    for module in [m for m in list(sys.modules.values()) if vars(m).get("warn") is warn]:  # warnings, and who has it under its own name
+        monkeypatch.setattr(module, "warn", remember)
+    vars(pytorch.storage._warn_typed_storage_removal).clear()  # that it has been said
+    for row in WARNED:
+        run(pytorch, row)
+    rest, idle = [], dict(NOT_MET)
+    for file, name, lines in places_of_warnings(root):
+        path = str(root / file)
+        fits = [pattern for pattern in NOT_MET if re.match(pattern, f"{file} {name}")]
+        for pattern in fits:
+            idle.pop(pattern, None)
+        if not fits and (path, name) not in met and not any((path, line) in met for line in lines):
+            rest.append(f"{file} {name} {lines[0] if lines else ''}")
+    assert not rest, "\n".join(rest)
+    assert not idle
 
 
 def test_a_warning_comes_once_for_a_line_and_can_be_an_error():

@@ -124,6 +124,8 @@ class DistributedDataParallel(Module, Joinable):
         self._check_devices(device_ids, output_device, [*named, *delayed])
         if check_reduction:
             warn("The `check_reduction` argument in `DistributedDataParallel` module is deprecated. Please avoid using it.", FutureWarning)
+        if broadcast_buffers is not None and forward_sync_buffers is not None:
+            warn("DistributedDataParallel: of `broadcast_buffers` and `forward_sync_buffers`, its new name, the latter counts", FutureWarning)
         self.module, self.dim, self.device = module, dim, (named or delayed)[0][1].device
         sync = forward_sync_buffers if forward_sync_buffers is not None else broadcast_buffers is not False
         self.forward_sync_buffers = self.broadcast_buffers = sync
