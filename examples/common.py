@@ -11,28 +11,31 @@ going on happens there:
 
 from __future__ import annotations
 
-import argparse
-import bz2
-import contextlib
-import functools
 import os
 import signal
 import sys
-import threading
-import time
-from pathlib import Path
 
 
-def _one_line(kind, error, trace) -> None:
-    """What Ctrl-C prints while modules are imported."""
-    if not issubclass(kind, KeyboardInterrupt):
-        return sys.__excepthook__(kind, error, trace)
-    print("interrupted before the run began", file=sys.stderr, flush=True)
+def _leave(*_) -> None:
+    """What Ctrl-C does while modules are imported: some of them turn it into an error of their own."""
+    if os.environ.get("RANK", "0") == "0":  # of many processes one tells
+        os.write(2, b"interrupted before the run began\n")
     os._exit(130)
 
 
-if Path(getattr(sys.modules["__main__"], "__file__", "") or "").parent == Path(__file__).parent:
-    sys.excepthook = _one_line
+# Whether an example is the program, and Ctrl-C ends it.
+PROGRAM = os.path.dirname(os.path.abspath(getattr(sys.modules["__main__"], "__file__", None) or "")) == os.path.dirname(os.path.abspath(__file__)) \
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+if PROGRAM:
+    signal.signal(signal.SIGINT, _leave)
+
+import argparse  # noqa: E402
+import bz2  # noqa: E402
+import contextlib  # noqa: E402
+import functools  # noqa: E402
+import threading  # noqa: E402
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
 
 import tapegrad as tg  # noqa: E402
 
@@ -174,6 +177,8 @@ def stoppable(main):
     """main, which gives None when the run was stopped. Ctrl-C prints one line and ends the program with 130."""
     @functools.wraps(main)
     def call(*args):
+        if PROGRAM:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             return main(*args)
         except Stopped as stopped:
@@ -184,6 +189,9 @@ def stoppable(main):
         except KeyboardInterrupt:
             print(f"interrupted; checkpoint: {Run.written}, --resume goes on from it" if Run.written else "interrupted before the first checkpoint")
             raise SystemExit(130) from None
+        finally:
+            if PROGRAM:  # all is said, and the interpreter ends
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     return call
 

@@ -70,7 +70,7 @@ def draw(model, noise, steps: int, keep: int = 0):
         found = model(x, ratio.expand(len(x)))
         image = ((x - share * found) / signal).clamp(-1, 1)
         found = (x - signal * image) / share  # the noise that goes with the image between its bounds
-        if keep and i % (steps // keep) == 0:
+        if keep and i % max(1, steps // keep) == 0:
             stages.append(x)
         x = next_signal * image + next_share * found
     return x.clamp(-1, 1), [*stages, x]

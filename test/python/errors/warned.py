@@ -275,7 +275,7 @@ NOT_MET = {
     r"(cuda/|backends/cudnn|optim/optimizer.py Optimizer._accelerator|nn/parallel/(_functions|data_parallel|__init__)|nn/modules/module.py Module.zero_grad)": "what needs a GPU, or several: the driver is asked by other means",
     r"(autograd/profiler|profiler/profiler)": "profiles of other devices and of kinds of events that are not recorded",
     r"(__init__.py __getattr__|autograd/_functions|autograd/gradcheck|nn/utils/_deprecation_utils|nn/modules/conv.py|_utils.py _get_async|utils/_config)": "names that were old when PyTorch 1 came",
-    r"(utils/_pytree|utils/_cxx_pytree|testing/_internal|utils/data/(datapipes|graph|backward_compatibility)|utils/file_baton|distributed/_(tools|symmetric_memory|shard|sharded_tensor|sharding_spec))": "modules that are not here, or private",
+    r"(utils/_pytree|utils/_cxx_pytree|testing/_internal|utils/data/(datapipes|graph|backward_compatibility)|utils/file_baton|distributed/algorithms/model_averaging/hierarchical|distributed/_(tools|symmetric_memory|shard|sharded_tensor|sharding_spec))": "modules that are not here, or private",
     r"nn/attention/__init__.py _raise_kernel_warnings": "attention has one way of computing, which takes every mask",
     r"nn/attention/flex_attention.py flex_attention$": "a form of a function that only type checkers see",
     r"amp/grad_scaler.py GradScaler.step": "warned of here, too, where an optimizer takes grad_scaler=",
@@ -290,7 +290,7 @@ NOT_MET = {
     r"distributed/tensor/(_random|_api.py _shard_tensor|_op_schema|_dispatch)": "random numbers of a mesh are the same on every kind of device",
     r"distributed/(distributed_c10d|device_mesh|_functional_collectives)": "private names and devices of groups; a group that ends with collectives undone is warned of here, too",
     r"distributed/checkpoint/": "old forms of plans and states: refused",
-    r"distributed/algorithms/(join|model_averaging/hierarchical)": "what many processes tell: warned of here, too",
+    r"distributed/algorithms/join": "ranks whose inputs end early are warned of here, too",
 }
 
 
