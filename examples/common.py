@@ -257,7 +257,8 @@ def picture(path: str, width: float, height: float, rows: int = 1, columns: int 
             low, high = axis.get_ylim()
             if axis.get_yscale() == "log" and high < 100 * low:  # plain numbers where there are few powers of ten
                 axis.yaxis.set_major_formatter("{x:g}")
-                axis.yaxis.set_minor_formatter(plt.LogFormatter(minor_thresholds=(2, 1), labelOnlyBase=False) if high > 10 * low else "{x:g}")
+                some = "25" if high > 10 * low else "123456789"
+                axis.yaxis.set_minor_formatter(lambda x, _, some=some: f"{x:g}" if f"{x:e}"[0] in some else "")
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         figure.savefig(path)
         plt.close(figure)

@@ -82,14 +82,14 @@ def main(arguments=None) -> float:
     """What each rank does. The accuracy on images that were held out."""
     training = Training(parse(arguments))
     if training.rank == 0:
-        print(f"{training.size} processes, {len(training.loader.dataset):,} images, {len(training.loader)} steps per epoch")
+        print(f"{training.size} process{'es' * (training.size > 1)}, {len(training.loader.dataset):,} images, {len(training.loader)} steps per epoch")
     for epoch in training.run.rounds(training.options.epochs, "epoch", bar=False):
         training.one_epoch(epoch)
     accuracy = training.evaluate()
     if training.rank == 0:
         with common.picture(training.options.picture, 8, 4) as drawing:
             if drawing is not None:
-                common.draw_curve(drawing[1][0, 0], training.run.history["loss"], f"loss of each batch, {training.size} processes", yscale="log")
+                common.draw_curve(drawing[1][0, 0], training.run.history["loss"], f"loss of each batch, {training.size} process{'es' * (training.size > 1)}", yscale="log")
         print(f"held-out accuracy: {accuracy:.4f}")
     return accuracy
 

@@ -136,7 +136,7 @@ def update(model, optimizer, x, y, step: int, options) -> tg.Tensor:
 def parse(arguments=None):
     return common.arguments(__doc__, "gpt", steps=1800, batch_size=16, length=(128, "letters that are seen at once"), layers=4, heads=4,
                             width=128, dropout=0.0, lr=2e-3, prompt=("ROMEO:\n", "the beginning of what is written"),
-                            sample=(500, "letters to write at the end"), temperature=0.8).parse_args(arguments)
+                            sample=(700, "letters to write at the end"), temperature=0.8).parse_args(arguments)
 
 
 @common.stoppable
@@ -171,8 +171,8 @@ def main(arguments=None):
             held = run.history["held_out"]
             axes[0].plot([every * (i + 1) for i in range(len(held))], held, "o-", ms=4, label="held out")
             axes[0].legend()
-            lines = [part for line in written.splitlines() for part in textwrap.wrap(line, 62) or [""]]
-            axes[1].text(0, 1, "\n".join(lines[:22]), va="top", family="monospace", fontsize=8, transform=axes[1].transAxes)
+            lines = [part for line in written.splitlines() for part in textwrap.wrap(line, 56) or [""]]
+            axes[1].text(0, 1, "\n".join(lines[:20]), va="top", family="monospace", fontsize=10, transform=axes[1].transAxes)
             axes[1].set_title("it writes")
             axes[1].set_axis_off()
     loss = held_out_loss(model, text, options)

@@ -81,6 +81,7 @@ def draw(training: Training, scores, labels, path: str) -> None:
         for axis in axes[0]:
             axis.remove()
         grid = axes[0, 0].get_gridspec()
+        grid.set_height_ratios([2, 1])
         common.draw_curve(figure.add_subplot(grid[0, :5]), training.run.history["loss"], "loss of each batch", yscale="log")
         axis = figure.add_subplot(grid[0, 5:])
         matrix = np.zeros((10, 10), int)
