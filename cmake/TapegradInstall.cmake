@@ -28,9 +28,9 @@ endif()
 # The digits that come with tapegrad: the Python package has them where it looks for them, C++ programs in share/.
 set(data_dir "${CMAKE_INSTALL_DATADIR}/tapegrad")
 if(SKBUILD)
-  set(data_dir datasets)
+  set(data_dir datasets/data)
 else()
-  install(DIRECTORY bindings/tapegrad/datasets/data/ DESTINATION "${data_dir}/mnist")
+  install(DIRECTORY bindings/tapegrad/datasets/data/ DESTINATION "${data_dir}")
 endif()
 
 install(TARGETS tapegrad EXPORT tapegradTargets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")

@@ -100,7 +100,7 @@ class MNIST(WithTransforms, Dataset):
     def _packaged(self):
         if not self._embedded:
             raise ValueError(f"{type(self).__name__}: expected a folder as root: only MNIST comes with the package")
-        folder = os.path.join(os.path.dirname(__file__), "data")
+        folder = os.path.join(os.path.dirname(__file__), "data", "mnist")
         part = slice(0, self._embedded_train) if self.train else slice(self._embedded_train, None)
         return tuple(read_idx(os.path.join(folder, name))[part] for name, _ in self._files(train=False))
 
