@@ -162,6 +162,8 @@ def tried(python, wheel, name, types):
     tests = run(inside, "-m", "pytest", "-q", "-m", "smoke or types", "--import-mode=importlib", *chosen, cwd=place, env=alone)
     (example,) = re.findall(r"## Thirty lines\n\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     lines = run(inside, "-c", example, cwd=place, env=alone)
+    if float(lines.split()[-1]) < 0.9:
+        raise SystemExit(f"{wheel.name}: the thirty lines of README.md do not learn: {lines.strip()}")
     said = f"{tests.strip().splitlines()[-1]}; the thirty lines of README.md: {lines.strip()}"
     if SYSROOT:  # under qemu the demo takes too long
         return said
