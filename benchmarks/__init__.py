@@ -6,7 +6,10 @@ ratio. One file per group; `harness.py` times.
 """
 
 import os
+import sys
 
-# Variables such as OPENBLAS_CORETYPE make OpenBLAS take kernels for other processors; workers inherit what is left.
-for name in [n for n in os.environ if n.startswith("OPENBLAS_")]:
-    del os.environ[name]
+# Variables such as OPENBLAS_CORETYPE make OpenBLAS take kernels for other processors. Programs of this package (python -m)
+# drop them before anything is loaded; workers inherit what is left.
+if sys.argv[0] == "-m":
+    for name in [n for n in os.environ if n.startswith("OPENBLAS_")]:
+        del os.environ[name]

@@ -39,8 +39,9 @@ PyObject* set_reader(PyObject*, PyObject* next) {
 }
 
 // peek(tensor, what): the number, or the list, without a note of it; an object of its own.
-PyObject* peek(PyObject*, PyObject* const* args, Py_ssize_t) {
+PyObject* peek(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_TRY
+  TG_CHECK(nargs == 2 && is_tensor(args[0]) && PyUnicode_Check(args[1]), Type, "_peek: expected a tensor and a method");
   const ModeGuard off(0, kModeRecord);
   PyObject* made = check(PyObject_CallMethodNoArgs(args[0], args[1]));
   return PyLong_CheckExact(made) ? integer_of_its_own(made) : made;

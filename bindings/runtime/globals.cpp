@@ -29,7 +29,7 @@ void set_threads(PyObject* o) {
 template <class Query>
 PyObject* ask(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   if (TG_UNLIKELY(overridden(nullptr, args, nargs, kwnames)))
-    return call_overridden(as_c_function(ask<Query>), nullptr, args, nargs, kwnames);
+    return call_overridden(as_c_function(guarded<ask<Query>>), nullptr, args, nargs, kwnames);
   static Signature signature = rows::Written<"(Tensor input)", false>::named(Query::name);
   Arguments<1> a(signature);
   return a.unpack(nullptr, args, nargs, kwnames) ? wrap(Query::answer(a.tensor(0))) : nullptr;
