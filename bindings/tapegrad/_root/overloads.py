@@ -1,16 +1,21 @@
 """Functions whose arguments or results have more forms than a row can say."""
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 from .. import _C
+from .._C import Tensor
 
 __all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "einsum", "frobenius_norm", "nuclear_norm", "tensordot"]
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
+_F = TypeVar("_F", bound=Callable)
 _rows, _private = _C._functions[""], _C._functions["_C._ops"]
 _overridden, _ask = _C._has_torch_function_variadic, _C._handle_torch_function
 
 
-def overridable(function):
+def overridable(function: _F) -> _F:
     """Makes a function written in Python call its arguments' `__torch_function__`, as rows of the op table do. overrides.py finds such functions
     by the name of the inner one."""
     def overridable_function(*args, **kwargs):
@@ -35,7 +40,7 @@ def _subscripts(indices) -> str:
 
 
 @overridable
-def einsum(*args):
+def einsum(*args: str | Tensor | Sequence) -> Tensor:
     """Sum of products in Einstein's notation, with ellipsis and repeated subscripts: einsum("bij,bjk->bik", x, y), or with a list of
     subscripts behind each operand and perhaps one for the result: einsum(x, [0, 1], y, [1, 2], [0, 2]). Operands are contracted from left to right.
     """
