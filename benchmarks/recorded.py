@@ -1,6 +1,8 @@
 """Recorded steps (tapegrad.compile) against the same functions run eagerly here and in PyTorch: whole training steps, models compiled
 alone, inference, chains of operators."""
 
+import functools
+
 from .harness import Case
 
 
@@ -126,24 +128,18 @@ def _peers(libraries, make, compiled=None, whole=True):
     return runs
 
 
+def _steps(make, step):
+    """What makes a step of the model as it is, and of the compiled model."""
+    def build(lib, compiled=False):
+        model, x, y = make(lib)
+        return step(lib, lib.compile(model) if compiled else model, x, y), (x, y)
+
+    return build, functools.partial(build, compiled=True)
+
+
 def cases(libraries):
     for name, make in MODELS.items():
-        def whole(lib, make=make):
-            model, x, y = make(lib)
-            return _training(lib, model, x, y), (x, y)
-
-        def alone(lib, make=make):
-            model, x, y = make(lib)
-            return _training(lib, lib.compile(model), x, y), (x, y)
-
-        def careful(lib, make=make):
-            model, x, y = make(lib)
-            return _careful(lib, model, x, y), (x, y)
-
-        def careful_alone(lib, make=make):
-            model, x, y = make(lib)
-            return _careful(lib, lib.compile(model), x, y), (x, y)
-
+        whole, alone = _steps(make, _training)
         def inference(lib, make=make):
             model, x, _ = make(lib)
             return _inference(lib, model), (x,)
@@ -154,7 +150,7 @@ def cases(libraries):
             return (lambda x: _without_gradients(lib, program, x)), (x,)
 
         yield Case("recorded training step", name, _peers(libraries, whole, alone))
-        yield Case("recorded training step that reads", name, _peers(libraries, careful, careful_alone))
+        yield Case("recorded training step that reads", name, _peers(libraries, *_steps(make, _careful)))
         yield Case("compiled model in an eager step", name, _peers(libraries, whole, alone, whole=False))
         yield Case("recorded inference", name, _peers(libraries, inference))
         yield Case("exported inference", name, _peers(libraries, inference, exported, whole=False))

@@ -33,16 +33,21 @@ void convert_line(To* to, const From* from, int64_t n) {
   convert_row(dtype_of_v<To>, dtype_of_v<From>)(to, from, n);
 }
 
-// n elements in another type: where they are if it is theirs, or in `room`, which grows.
+// n elements in another type: where they are if it is theirs, or written to `scratch`.
 template <class To, class From>
-const To* converted(const From* from, int64_t n, std::vector<To>& room) {
+const To* converted(const From* from, int64_t n, [[maybe_unused]] To* scratch) {
   if constexpr (std::is_same_v<To, From>) {
     return from;
   } else {
-    if (room.size() < static_cast<size_t>(n)) room.resize(static_cast<size_t>(n));
-    convert_line(room.data(), from, n);
-    return room.data();
+    convert_line(scratch, from, n);
+    return scratch;
   }
+}
+// The same with scratch memory that grows.
+template <class To, class From>
+const To* converted(const From* from, int64_t n, std::vector<To>& scratch) {
+  if (!std::is_same_v<To, From> && scratch.size() < static_cast<size_t>(n)) scratch.resize(static_cast<size_t>(n));
+  return converted(from, n, scratch.data());
 }
 
 // One value, as cast_element() has it, but that what a small integer type cannot hold takes the low bits of the 32-bit

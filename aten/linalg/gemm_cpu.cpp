@@ -52,6 +52,30 @@ Tiles choose_tiles(int64_t m, int64_t n, int64_t k) {
   return equal_tiles(m, n, tm, tn);
 }
 
+// How products of this type are cut.
+template <class T>
+Tiles tiles_of(int64_t batch, int64_t m, int64_t n, int64_t k) {
+  if constexpr (is_half_type<T>)
+    if (onednn::multiplies(dtype_of_v<T>)) return choose_half_tiles(batch, m, n, k);
+  return choose_tiles(m, n, k);
+}
+
+// Calls f(product, first row, first column, rows, columns) for every tile of each product, in parallel.
+template <class F>
+void for_tiles(int64_t batch, int64_t m, int64_t n, int64_t k, const Tiles& tiles, F&& f) {
+  const int64_t per_product = tiles.rows * tiles.cols;
+  const double work = static_cast<double>(std::min(tiles.m, m)) * static_cast<double>(std::min(tiles.n, n)) *
+                      static_cast<double>(std::max<int64_t>(k, 1));
+  // One thread's worth: about 0.5 M multiplications, 10 us.
+  const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(5e5 / work));
+  parallel_for(0, batch * per_product, grain, [&](int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      const int64_t tile = t % per_product, i = tile / tiles.cols * tiles.m, j = tile % tiles.cols * tiles.n;
+      f(t / per_product, i, j, std::min(tiles.m, m - i), std::min(tiles.n, n - j));
+    }
+  });
+}
+
 // Plain loops: for integers, and for products too small for a call into the library.
 template <class T>
 void gemm_plain(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, MatrixRef<T> b, T beta, T* c, int64_t ldc) {
@@ -287,16 +311,11 @@ void turned_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a
     a = pack<T>(a, m, k, to);
     std::fill_n(to + m * k, (rows - m) * k, T(0.0f));
   }
-  const Tiles tiles = equal_tiles(m, n, m, 256);
-  const int64_t grain = std::max<int64_t>(1, (int64_t{1} << 19) / (tiles.n * m * k));
-  parallel_for(0, tiles.cols, grain, [&](int64_t first, int64_t last) {
+  for_tiles(1, m, n, k, equal_tiles(m, n, m, 256), [&](int64_t, int64_t, int64_t j, int64_t, int64_t columns) {
     Tensor of_sums;
-    float* sums = scratch<float>(of_sums, tiles.n * rows);
-    for (int64_t tile = first; tile < last; ++tile) {
-      const int64_t j = tile * tiles.n, columns = std::min(tiles.n, n - j);
-      gemm_sums<T>(columns, rows, k, 1, {b.data + j * b.col, b.col, 1}, {a.data, 1, a.row}, false, sums, rows);
-      round_tile(m, columns, alpha, {sums, 1, rows}, beta, c + j, ldc);
-    }
+    float* sums = scratch<float>(of_sums, columns * rows);
+    gemm_sums<T>(columns, rows, k, 1, {b.data + j * b.col, b.col, 1}, {a.data, 1, a.row}, false, sums, rows);
+    round_tile(m, columns, alpha, {sums, 1, rows}, beta, c + j, ldc);
   });
 }
 
@@ -304,21 +323,14 @@ void turned_product(int64_t m, int64_t n, int64_t k, float alpha, MatrixRef<T> a
 
 template <class T>
 void shared_sums(int64_t m, int64_t n, int64_t k, MatrixRef<T> a, MatrixRef<T> b, bool add, float* c, int64_t ldc) {
-  if (is_skinny(m, n, k, b)) return skinny_sums(m, n, k, a, b, add, c, ldc);
-  if (is_faster_turned(m, n, k, b)) return turned_product<T>(m, n, k, 1, a, b, add ? 1 : 0, c, ldc);
   if (m == 0 || n == 0 || (k == 0 && add)) return;
   if (k == 0) return scale_batched<float>(1, m, n, 0, c, ldc, 0);
-  const Tiles tiles = onednn::multiplies(dtype_of_v<T>) ? choose_half_tiles(1, m, n, k) : choose_tiles(m, n, k);
-  const double work = static_cast<double>(tiles.m) * static_cast<double>(tiles.n) * static_cast<double>(k);
-  parallel_for(0, tiles.rows * tiles.cols, std::max<int64_t>(1, static_cast<int64_t>(5e5 / work)),
-               [&](int64_t first, int64_t last) {
-                 for (int64_t t = first; t < last; ++t) {
-                   const int64_t i = t / tiles.cols * tiles.m, j = t % tiles.cols * tiles.n;
-                   gemm_sums<T>(std::min(tiles.m, m - i), std::min(tiles.n, n - j), k, 1,
-                                {a.data + i * a.row, a.row, a.col}, {b.data + j * b.col, b.row, b.col}, add,
-                                c + i * ldc + j, ldc);
-                 }
-               });
+  if (is_skinny(m, n, k, b)) return skinny_sums(m, n, k, a, b, add, c, ldc);
+  if (is_faster_turned(m, n, k, b)) return turned_product<T>(m, n, k, 1, a, b, add ? 1 : 0, c, ldc);
+  for_tiles(1, m, n, k, tiles_of<T>(1, m, n, k), [&](int64_t, int64_t i, int64_t j, int64_t rows, int64_t columns) {
+    gemm_sums<T>(rows, columns, k, 1, {a.data + i * a.row, a.row, a.col}, {b.data + j * b.col, b.row, b.col}, add,
+                 c + i * ldc + j, ldc);
+  });
 }
 
 template <class T>
@@ -337,22 +349,10 @@ void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> a
   if constexpr (is_half_type<T>) {
     if (batch == 1 && is_faster_turned(m, n, k, b)) return turned_product<T>(m, n, k, alpha, a, b, beta, c, ldc);
   }
-  Tiles tiles = choose_tiles(m, n, k);
-  if constexpr (is_half_type<T>)
-    if (onednn::multiplies(dtype_of_v<T>)) tiles = choose_half_tiles(batch, m, n, k);
-  int64_t per_matrix = tiles.rows * tiles.cols;
-  double tile_work = static_cast<double>(std::min(tiles.m, m)) * static_cast<double>(std::min(tiles.n, n)) *
-                     static_cast<double>(std::max<int64_t>(k, 1));
-  // One thread's worth: about 0.5 M multiplications, 10 us.
-  int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(5e5 / tile_work));
-  parallel_for(0, batch * per_matrix, grain, [&](int64_t first, int64_t last) {
-    for (int64_t t = first; t < last; ++t) {
-      int64_t at = t / per_matrix, tile = t % per_matrix;
-      int64_t i = tile / tiles.cols * tiles.m, j = tile % tiles.cols * tiles.n;
-      gemm_tile<T>(std::min(tiles.m, m - i), std::min(tiles.n, n - j), k, alpha,
-                   {a.data + at * a_batch + i * a.row, a.row, a.col}, {b.data + at * b_batch + j * b.col, b.row, b.col},
-                   beta, c + at * c_batch + i * ldc + j, ldc);
-    }
+  const Tiles tiles = tiles_of<T>(batch, m, n, k);
+  for_tiles(batch, m, n, k, tiles, [&](int64_t at, int64_t i, int64_t j, int64_t rows, int64_t columns) {
+    gemm_tile<T>(rows, columns, k, alpha, {a.data + at * a_batch + i * a.row, a.row, a.col},
+                 {b.data + at * b_batch + j * b.col, b.row, b.col}, beta, c + at * c_batch + i * ldc + j, ldc);
   });
 }
 

@@ -77,13 +77,13 @@ struct MeanScratch {
 
 // columns[x] = the sum of column x over the lines of a window in the first two dimensions.
 template <class T, class C>
-void add_lines(const Windows& w, const Window& wz, const Window& wy, const T* plane, MeanScratch<C>& room) {
+void add_lines(const Windows& w, const Window& wz, const Window& wy, const T* plane, MeanScratch<C>& scratch) {
   const int64_t n = w.in[2];
-  C* to = room.columns.data();
+  C* to = scratch.columns.data();
   bool begun = false;
   for (int64_t z = wz.first; z < wz.last; ++z)
     for (int64_t y = wy.first; y < wy.last; ++y) {
-      const C* line = converted<C>(plane + (z * w.in[1] + y) * n, n, room.line);
+      const C* line = converted<C>(plane + (z * w.in[1] + y) * n, n, scratch.line);
       if (begun) {
         for (int64_t x = 0; x < n; ++x) to[x] = math::add(to[x], line[x]);
       } else {
@@ -113,19 +113,19 @@ void add_columns(const C* columns, int64_t n, int64_t width, int64_t step, C* su
 // A row of the output: columns are added up first, over which windows may overlap, then windows side by side.
 template <class T, class C>
 void mean_row(const Windows& w, const Window& wz, const Window& wy, const Alike& alike, int64_t override_, const T* x,
-              T* y, MeanScratch<C>& room) {
+              T* y, MeanScratch<C>& scratch) {
   const Table<Window>& windows = w.table[2];
-  room.columns.resize(static_cast<size_t>(w.in[2]));
-  room.sums.resize(windows.size());
-  add_lines(w, wz, wy, x, room);
-  const C* columns = room.columns.data();
+  scratch.columns.resize(static_cast<size_t>(w.in[2]));
+  scratch.sums.resize(windows.size());
+  add_lines(w, wz, wy, x, scratch);
+  const C* columns = scratch.columns.data();
   auto one = [&](size_t o) {
     const Window& wx = windows[o];
     y[o] = T(pool::mean_of(line_sum(columns + wx.first, wx.last - wx.first), divisor(wz, wy, wx, override_)));
   };
   for (size_t o = 0; o < alike.first; ++o) one(o);
   const auto n = static_cast<int64_t>(alike.last - alike.first);
-  C* sums = room.sums.data();
+  C* sums = scratch.sums.data();
   add_columns(columns + alike.start, n, alike.width, alike.step, sums);
   const int64_t d = divisor(wz, wy, windows[alike.first], override_);
   T* to = y + alike.first;
@@ -156,36 +156,37 @@ void mean_windows(const Windows& w, int64_t override_, const T* input, T* output
   if (is_global(w)) {
     const int64_t n = w.in_plane(), d = divisor(w.table[0][0], w.table[1][0], w.table[2][0], override_);
     return for_planes(w, [&](int64_t first, int64_t last) {
-      std::vector<C> room;
-      const C* x = converted<C>(input + first * n, (last - first) * n, room);
+      std::vector<C> scratch;
+      const C* x = converted<C>(input + first * n, (last - first) * n, scratch);
       for (int64_t p = first; p < last; ++p, x += n) output[p] = T(pool::mean_of(line_sum(x, n), d));
     });
   }
   const Alike alike(w.table[2]);
   const bool side_by_side = alike.width > 0 && alike.width < std::min<int64_t>(blocks::kWidth, w.in[2]) &&
                             2 * alike.width * static_cast<int64_t>(w.table[2].size()) >= w.in[2];
-  pool::for_rows<MeanScratch<C>>(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
-                                 [&](int64_t p, const Window& wz, const Window& wy, int64_t to, MeanScratch<C>& room) {
-                                   const T* x = input + p * w.in_plane();
-                                   T* y = output + to;
-                                   const int64_t lines = (wz.last - wz.first) * (wy.last - wy.first);
-                                   if (side_by_side) {
-                                     room.done(4 + lines * w.in[2] + w.out[2] * alike.width);
-                                     return mean_row(w, wz, wy, alike, override_, x, y, room);
-                                   }
-                                   for (const Window& wx : w.table[2]) {
-                                     int64_t n = wx.last - wx.first, rows = wy.last - wy.first;
-                                     room.done(4 + lines * n);
-                                     if (n == w.in[2]) n *= rows, rows = 1;  // whole lines lie side by side
-                                     C sum = 0;
-                                     for (int64_t z = wz.first; z < wz.last; ++z)
-                                       for (int64_t yy = wy.first; yy < wy.first + rows; ++yy) {
-                                         const T* line = x + (z * w.in[1] + yy) * w.in[2] + wx.first;
-                                         sum = math::add(sum, line_sum(converted<C>(line, n, room.line), n));
-                                       }
-                                     *y++ = T(pool::mean_of(sum, divisor(wz, wy, wx, override_)));
-                                   }
-                                 });
+  pool::for_rows<MeanScratch<C>>(
+      w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
+      [&](int64_t p, const Window& wz, const Window& wy, int64_t to, MeanScratch<C>& scratch) {
+        const T* x = input + p * w.in_plane();
+        T* y = output + to;
+        const int64_t lines = (wz.last - wz.first) * (wy.last - wy.first);
+        if (side_by_side) {
+          scratch.done(4 + lines * w.in[2] + w.out[2] * alike.width);
+          return mean_row(w, wz, wy, alike, override_, x, y, scratch);
+        }
+        for (const Window& wx : w.table[2]) {
+          int64_t n = wx.last - wx.first, rows = wy.last - wy.first;
+          scratch.done(4 + lines * n);
+          if (n == w.in[2]) n *= rows, rows = 1;  // whole lines lie side by side
+          C sum = 0;
+          for (int64_t z = wz.first; z < wz.last; ++z)
+            for (int64_t yy = wy.first; yy < wy.first + rows; ++yy) {
+              const T* line = x + (z * w.in[1] + yy) * w.in[2] + wx.first;
+              sum = math::add(sum, line_sum(converted<C>(line, n, scratch.line), n));
+            }
+          *y++ = T(pool::mean_of(sum, divisor(wz, wy, wx, override_)));
+        }
+      });
 }
 
 template <class T>
@@ -203,7 +204,7 @@ void spread_windows(const Windows& w, int64_t override_, const T* output, T* inp
     });
   }
   parallel_for(0, w.planes, 32768 / std::max<int64_t>(work, 1) + 1, [&](int64_t first, int64_t last) {
-    std::vector<C> sums(std::is_same_v<T, C> ? 0 : static_cast<size_t>(n)), line(static_cast<size_t>(w.in[2])), room;
+    std::vector<C> sums(std::is_same_v<T, C> ? 0 : static_cast<size_t>(n)), line(static_cast<size_t>(w.in[2])), scratch;
     WorkCount done;
     for (int64_t p = first; p < last; ++p) {
       C* plane;
@@ -216,7 +217,7 @@ void spread_windows(const Windows& w, int64_t override_, const T* output, T* inp
       for (const Window& wz : w.table[0])
         for (const Window& wy : w.table[1]) {
           // What a row of windows gives to each line that it covers.
-          const C* g = converted<C>(y, w.out[2], room);
+          const C* g = converted<C>(y, w.out[2], scratch);
           std::fill(line.begin(), line.end(), C(0));
           for (const Window& wx : w.table[2]) {
             done(4 + (wx.last - wx.first));

@@ -21,7 +21,7 @@ int64_t plane_grain(int64_t work) { return 32768 / std::max<int64_t>(work, 1) + 
 // values keep the first position; a NaN wins and stays. `y` and `indices` are those of the line, x of the plane.
 template <class T, class Index>
 void max_row(const Windows& w, const Window& wz, const Window& wy, int64_t stride_x, int64_t pad_x, int64_t kernel_x,
-             const T* x, T* y, int64_t* indices, compute_t<T>* b, Index* at, std::vector<compute_t<T>>& room) {
+             const T* x, T* y, int64_t* indices, compute_t<T>* b, Index* at, std::vector<compute_t<T>>& scratch) {
   using C = compute_t<T>;
   constexpr C kLowest =
       std::numeric_limits<C>::has_infinity ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::lowest();
@@ -37,7 +37,7 @@ void max_row(const Windows& w, const Window& wz, const Window& wy, int64_t strid
   for (int64_t z = wz.first; z < wz.last; z += w.step[0])
     for (int64_t yy = wy.first; yy < wy.last; yy += w.step[1]) {
       const int64_t line = (z * w.in[1] + yy) * w.in[2];
-      const C* values = converted<C>(x + line, w.in[2], room);
+      const C* values = converted<C>(x + line, w.in[2], scratch);
       for (int64_t k = first_k; k < last_k; ++k) {
         int64_t shift = k * w.step[2] - pad_x, first = 0, last = n;
         while (first < n && first * stride_x + shift < 0) ++first;

@@ -54,21 +54,11 @@ using FastLstm = rnn::cells::Lstm<compute_t<T>, CurvesOf<T>>;
 template <class T>
 using FastGru = rnn::cells::Gru<compute_t<T>, CurvesOf<T>>;
 
-// `n` numbers in the compute type: themselves, or written to `room`.
-template <class T>
-const compute_t<T>* computed(const T* from, int64_t n, [[maybe_unused]] compute_t<T>* room) {
-  if constexpr (!is_half_type<T>) {
-    return from;
-  } else {
-    convert_line(room, from, n);
-    return room;
-  }
-}
 // Where `n` numbers in the compute type are written that belong to `to`; put() then stores them there.
 template <class T>
-compute_t<T>* computed_target(T* to, [[maybe_unused]] compute_t<T>* room) {
+compute_t<T>* computed_target(T* to, [[maybe_unused]] compute_t<T>* scratch) {
   if constexpr (is_half_type<T>)
-    return room;
+    return scratch;
   else
     return to;
 }

@@ -67,11 +67,11 @@ void elman_row(int64_t h, C* __restrict out, const C* __restrict bias, bool relu
 
 // What the steps of `rows` sequences need beside the results.
 template <class T>
-class Room {
+class StepScratch {
  public:
   using C = compute_t<T>;
 
-  Room(int64_t rows, Cell cell, int64_t h, int64_t p, bool projects)
+  StepScratch(int64_t rows, Cell cell, int64_t h, int64_t p, bool projects)
       : wide_(
             empty_tensor({2 * h + (cell == Cell::Gru ? rows * 3 * h : 0) + (projects ? rows * p : 0)}, dtype_of_v<C>)),
         full_(projects ? empty_tensor({rows * h}, dtype_of_v<T>) : Tensor()),
@@ -111,7 +111,7 @@ class Forward {
   };
 
   // The pointwise part of the i-th step for the sequences [first, last). `full` takes the h's of an LSTM with
-  // projections; `line` is room for two rows.
+  // projections; `line` is scratch memory for two rows.
   void pointwise(int64_t i, int64_t first, int64_t last, const Sums& sums, T* full, C* line) const {
     const int64_t at = walk_.first(i);
     for (int64_t row = first; row < last; ++row) {
@@ -122,7 +122,7 @@ class Forward {
         lstm_row<T>(h_, in, bias, walk_.previous<C>(i, row, cells, cx, h_), g, cells + (at + row) * h_, next);
       } else if (cell_ == Cell::Gru) {
         gru_row<T>(h_, in, sums.state + (row - first) * 3 * h_, bias, bias_h,
-                   computed(walk_.previous<T>(i, row, output, hx, p_), h_, line + h_), g, next);
+                   converted<C>(walk_.previous<T>(i, row, output, hx, p_), h_, line + h_), g, next);
       } else {
         next = in;
         elman_row<T>(h_, next, bias, cell_ == Cell::Relu);
@@ -218,8 +218,8 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& wide_cx, const Ten
   const bool elman = cell == Cell::Tanh || cell == Cell::Relu, projects = w_hr.defined();
   // Of many sequences of 16 bits the input is multiplied in between.
   const bool in_steps = is_half_type<T> && walk.steps >= kPackedSteps && n >= 8;
-  const Tensor elman_room = elman && is_half_type<T> ? empty_tensor({in_steps ? 0 : total * h}, dtype_of_v<C>) : out;
-  C* first_sums = target_of<C>(elman ? elman_room : gates);
+  const Tensor elman_sums = elman && is_half_type<T> ? empty_tensor({in_steps ? 0 : total * h}, dtype_of_v<C>) : out;
+  C* first_sums = target_of<C>(elman ? elman_sums : gates);
   const int64_t stride = elman ? h : rnn::kept_width(cell, h, sizeof(C));
   const MatrixRef<T> input_weight{data_of<T>(w_ih), 1, in};
   if (walk.steps < kPackedSteps)
@@ -239,21 +239,21 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& wide_cx, const Ten
   const MatrixRef<T> state_weight{data_of<T>(w_hh), 1, p}, projection{data_of<T>(w_hr), 1, h};
 
   if (walk.steps < kPackedSteps) {
-    const Room<T> room(n, cell, h, p, projects);
+    const StepScratch<T> scratch(n, cell, h, p, projects);
     for (int64_t i = 0; i < walk.steps; ++i) {
       check_interrupt();
       const int64_t count = walk.count(i);
-      const typename Forward<T>::Sums sums{first_sums + walk.first(i) * stride, stride, room.sums};
+      const typename Forward<T>::Sums sums{first_sums + walk.first(i) * stride, stride, scratch.sums};
       layer.state_product(i, 0, count, sums, [&](int64_t m, const T* states, C* to, int64_t ld, bool add) {
         threaded_sums<T>(m, width, p, {states, p, 1}, state_weight, add, to, ld);
       });
       parallel_for(0, count, 4096 / (h + 1) + 1, [&](int64_t begin, int64_t end) {
-        const Room<T> own(0, cell, h, p, false);
+        const StepScratch<T> own(0, cell, h, p, false);
         layer.pointwise(i, begin, end, {sums.input + begin * stride, stride, sums.state + begin * width},
-                        projects ? room.full + begin * h : nullptr, own.line);
+                        projects ? scratch.full + begin * h : nullptr, own.line);
       });
       if (projects)
-        gemm<T>(count, p, h, C(1), {room.full, h, 1}, projection, C(0), target_of<T>(out) + walk.first(i) * p, p);
+        gemm<T>(count, p, h, C(1), {scratch.full, h, 1}, projection, C(0), target_of<T>(out) + walk.first(i) * p, p);
     }
     return;
   }
@@ -265,24 +265,24 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& wide_cx, const Ten
                 chunks = (n + per_chunk - 1) / per_chunk;
   const int64_t work = walk.steps * per_chunk * width * p;
   parallel_for(0, chunks, (int64_t{1} << 19) / (work + 1) + 1, [&](int64_t begin, int64_t end) {
-    const Room<T> room(per_chunk, cell, h, p, projects);
+    const StepScratch<T> scratch(per_chunk, cell, h, p, projects);
     std::optional<InputSums<T>> input_sums;
     if (in_steps) input_sums.emplace(walk, *packed_input, data_of<T>(input), in, width, per_chunk);
     for (int64_t chunk = begin; chunk < end; ++chunk)
       for (int64_t i = 0; i < walk.steps; ++i) {
         const int64_t first = chunk * per_chunk, last = std::min(first + per_chunk, walk.count(i));
-        typename Forward<T>::Sums sums{first_sums + (walk.first(i) + first) * stride, stride, room.sums};
-        if (in_steps) sums = {input_sums->of_step(i, first, per_chunk), input_sums->stride(), room.sums};
+        typename Forward<T>::Sums sums{first_sums + (walk.first(i) + first) * stride, stride, scratch.sums};
+        if (in_steps) sums = {input_sums->of_step(i, first, per_chunk), input_sums->stride(), scratch.sums};
         if (first >= last) continue;
         check_interrupt();
         layer.state_product(i, first, last, sums, [&](int64_t m, const T* states, C* to, int64_t ld, bool add) {
           packed.multiply(m, states, p, to, ld, add);
         });
-        layer.pointwise(i, first, last, sums, room.full, room.line);
+        layer.pointwise(i, first, last, sums, scratch.full, scratch.line);
         if (!projects) continue;
         T* to = target_of<T>(out) + (walk.first(i) + first) * p;
-        C* projected = computed_target(to, room.sums);
-        packed_projection->multiply(last - first, room.full, h, projected, p, false);
+        C* projected = computed_target(to, scratch.sums);
+        packed_projection->multiply(last - first, scratch.full, h, projected, p, false);
         put(projected, (last - first) * p, to);
       }
   });

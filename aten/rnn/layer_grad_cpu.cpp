@@ -109,12 +109,14 @@ class Backward {
         kept_(rnn::kept_width(cell, h_, sizeof(C))),
         carry_(carry),
         carry_c_(carry_c) {
-    const auto room = [&](int64_t cols) { return empty_tensor({std::max<int64_t>(1, total_ * cols)}, dtype_of_v<T>); };
-    for_input_ = room(stride_);
-    for_state_ = cell == Cell::Gru ? room(stride_) : for_input_;
+    const auto buffer = [&](int64_t cols) {
+      return empty_tensor({std::max<int64_t>(1, total_ * cols)}, dtype_of_v<T>);
+    };
+    for_input_ = buffer(stride_);
+    for_state_ = cell == Cell::Gru ? buffer(stride_) : for_input_;
     if (saved.w_hr.defined()) {
-      for_projection_ = room(p_);
-      full_ = room(h_);
+      for_projection_ = buffer(p_);
+      full_ = buffer(h_);
     }
   }
 
@@ -122,17 +124,17 @@ class Backward {
     const MatrixRef<T> weight{data_of<T>(s_.w_hh), p_, 1}, projection{data_of<T>(s_.w_hr), h_, 1};
     const int64_t n = walk_.sequences;
     if (walk_.steps < kPackedSteps) {
-      const Tensor room = scratch(n);
+      const Tensor projected = scratch(n);
       for (int64_t i = walk_.steps; i-- > 0;) {
         check_interrupt();
         const int64_t count = walk_.count(i);
         if (s_.w_hr.defined()) {
           through_projection(i, 0, count);
           threaded_sums<T>(count, h_, p_, {data_of<T>(for_projection_) + walk_.first(i) * p_, p_, 1}, projection, false,
-                           target_of<C>(room), h_);
+                           target_of<C>(projected), h_);
         }
         parallel_for(0, count, 4096 / (h_ + 1) + 1, [&](int64_t begin, int64_t end) {
-          pointwise(i, begin, end, target_of<C>(room) + (s_.w_hr.defined() ? begin * h_ : 0));
+          pointwise(i, begin, end, target_of<C>(projected) + (s_.w_hr.defined() ? begin * h_ : 0));
         });
         threaded_sums<T>(count, p_, width_, {data_of<T>(for_state_) + walk_.first(i) * stride_, stride_, 1}, weight,
                          cell_ == Cell::Gru, carry_, p_);
@@ -146,7 +148,7 @@ class Backward {
                   chunks = (n + per_chunk - 1) / per_chunk;
     const int64_t work = walk_.steps * per_chunk * width_ * p_;
     parallel_for(0, chunks, (int64_t{1} << 19) / (work + 1) + 1, [&](int64_t begin, int64_t end) {
-      const Tensor room = scratch(per_chunk);
+      const Tensor projected = scratch(per_chunk);
       for (int64_t chunk = begin; chunk < end; ++chunk)
         for (int64_t i = walk_.steps; i-- > 0;) {
           const int64_t first = chunk * per_chunk, last = std::min(first + per_chunk, walk_.count(i));
@@ -155,10 +157,10 @@ class Backward {
           const int64_t at = walk_.first(i) + first;
           if (packed_projection) {
             through_projection(i, first, last);
-            packed_projection->multiply(last - first, data_of<T>(for_projection_) + at * p_, p_, target_of<C>(room), h_,
-                                        false);
+            packed_projection->multiply(last - first, data_of<T>(for_projection_) + at * p_, p_,
+                                        target_of<C>(projected), h_, false);
           }
-          pointwise(i, first, last, target_of<C>(room));
+          pointwise(i, first, last, target_of<C>(projected));
           packed.multiply(last - first, data_of<T>(for_state_) + at * stride_, stride_, carry_ + first * p_, p_,
                           cell_ == Cell::Gru);
         }
@@ -209,8 +211,8 @@ class Backward {
 
   void pointwise(int64_t i, int64_t first, int64_t last, const C* projected) {
     const int64_t at = walk_.first(i);
-    const Tensor room = is_half_type<T> ? empty_tensor({2 * width_ + 2 * h_}, dtype_of_v<C>) : Tensor();
-    C* line = target_of<C>(room);  // of 16-bit types: the gates' gradients, twice, and two rows that are read
+    const Tensor lines = is_half_type<T> ? empty_tensor({2 * width_ + 2 * h_}, dtype_of_v<C>) : Tensor();
+    C* line = target_of<C>(lines);  // of 16-bit types: the gates' gradients, twice, and two rows that are read
     for (int64_t row = first; row < last; ++row) {
       const int64_t r = at + row;
       const T *dh = data_of<T>(s_.grad_output) + r * p_, *out = data_of<T>(s_.output) + r * p_;
@@ -220,15 +222,15 @@ class Backward {
       C* read = line + 2 * width_;
       if (cell_ == Cell::Lstm) {
         const bool direct = !s_.w_hr.defined();
-        lstm_row<T>(h_, direct ? computed(dh, h_, read) : projected + (row - first) * h_, direct ? carry : nullptr, g,
-                    walk_.previous<C>(i, row, data_of<C>(s_.cells), data_of<C>(s_.cx), h_),
+        lstm_row<T>(h_, direct ? converted<C>(dh, h_, read) : projected + (row - first) * h_, direct ? carry : nullptr,
+                    g, walk_.previous<C>(i, row, data_of<C>(s_.cells), data_of<C>(s_.cx), h_),
                     data_of<C>(s_.cells) + r * h_, carry_c_ + row * h_, to);
       } else if (cell_ == Cell::Gru) {
         const T* before = walk_.previous<T>(i, row, data_of<T>(s_.output), data_of<T>(s_.hx), p_);
-        gru_row<T>(h_, computed(dh, h_, read), carry, g, computed(before, h_, read + h_), to, to_state);
+        gru_row<T>(h_, converted<C>(dh, h_, read), carry, g, converted<C>(before, h_, read + h_), to, to_state);
         put(to_state, width_, ds);
       } else {
-        elman_row<T>(h_, computed(dh, h_, read), carry, computed(out, h_, read + h_), to, cell_ == Cell::Relu);
+        elman_row<T>(h_, converted<C>(dh, h_, read), carry, converted<C>(out, h_, read + h_), to, cell_ == Cell::Relu);
       }
       put(to, width_, dx);
     }

@@ -151,12 +151,14 @@ def test_second_derivatives(kind, dtype):
 @TYPES
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
 def test_nothing_and_what_is_not_finite(kind, dtype):
-    network = getattr(nn, kind)(3, 4).to(getattr(tg, dtype))
-    x = tg.zeros(5, 0, 3, dtype=getattr(tg, dtype)).requires_grad_()
-    out, _ = network(x)
-    assert out.shape == (5, 0, 4) and out.dtype == getattr(tg, dtype)
-    out.sum().backward()
-    assert x.grad.shape == x.shape and all((p.grad == 0).all() for p in network.parameters())
+    for steps in (1, 3, 5):
+        for width, hidden in ((64, 256), (1024, 512), (3, 4)):  # products of few rows, transposed ones, small ones
+            network = getattr(nn, kind)(width, hidden).to(getattr(tg, dtype))
+            x = tg.zeros(steps, 0, width, dtype=getattr(tg, dtype)).requires_grad_()
+            out, _ = network(x)
+            assert out.shape == (steps, 0, hidden) and out.dtype == getattr(tg, dtype)
+            out.sum().backward()
+            assert x.grad.shape == x.shape and all((p.grad == 0).all() for p in network.parameters())
     with pytest.raises(RuntimeError, match="sequence length to be larger than 0"):
         network(tg.zeros(0, 2, 3, dtype=getattr(tg, dtype)))
     x = tg.zeros(5, 9, 3, dtype=getattr(tg, dtype))
