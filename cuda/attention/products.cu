@@ -12,74 +12,87 @@ using attention_tiles::dropped;
 using attention_tiles::KeptWeights;
 using attention_tiles::Mask;
 
-// The rows of the scores at hand; the first of them is row `before` of all heads.
+// The scores at hand: of some heads from head `head` on the rows [row, row + rows) of each and the first `keys` keys.
+// The rows of query heads that share a key are one after the other.
 template <class T>
-struct Rows {
+struct Block {
   Sizes z;
   Mask<T> mask;
   KeptWeights kept;
-  int64_t before;
+  int64_t head, row, rows, keys;
   bool packed;
+  struct Line {
+    int64_t h, row, all;  // all: among the rows of all heads
+  };
+  TG_DEVICE Line line(int64_t i) const {
+    if (rows != z.rows) return {head + i / rows, row + i % rows, (head + i / rows) * z.rows + row + i % rows};
+    return {head + i / z.rows, i % z.rows, head * z.rows + i};
+  }
 };
 
 // Scores become weights, with the logarithm of each row's sum. A row that sees nothing gets zeros.
 template <class T>
-struct MakeWeights : Rows<T> {
+struct MakeWeights : Block<T> {
+  static constexpr T kNothing = -std::numeric_limits<T>::infinity();
   T* scores;
   T* logsumexp;
+  TG_DEVICE static T base_of(T top) { return top == kNothing ? T(0) : top; }
   template <class G>
-  TG_DEVICE void operator()(const G& g, int64_t line) const {
+  TG_DEVICE void operator()(const G& g, int64_t number) const {
     const Sizes& z = this->z;
-    const int64_t all = this->before + line, h = all / z.rows, row = all % z.rows;
-    T* s = scores + line * z.keys;
+    const int64_t keys = this->keys;
+    const auto [h, row, all] = this->line(number);
+    T* s = scores + number * keys;
     const auto seen = [&](T score, int64_t key) { return this->mask.apply(score, h, row, key); };
-    T top = -std::numeric_limits<T>::infinity();
-    for_packs<T>(g, z.keys, this->packed, [&]<int V>(int64_t i) {
-      const auto v = load_values<V>(s + i);
-      TG_UNROLL
-      for (int j = 0; j < V; ++j) top = Largest()(seen(v.v[j], i + j), top);
-    });
-    top = g.reduce(top, Largest());
-    g.sync();
-    const T base = top == -std::numeric_limits<T>::infinity() ? T(0) : top;
-    T sum = 0;
-    for_packs<T>(g, z.keys, this->packed, [&]<int V>(int64_t i) {
+    // Of what a thread has seen: the largest score, and the sum of the exponentials of the distances from it.
+    T own = kNothing, sum = 0;
+    for_packs<T>(g, keys, this->packed, [&]<int V>(int64_t i) {
       auto v = load_values<V>(s + i);
+      T higher = own;
       TG_UNROLL
       for (int j = 0; j < V; ++j) {
-        v.v[j] = math::exp(seen(v.v[j], i + j) - base);
-        sum += v.v[j];
+        v.v[j] = seen(v.v[j], i + j);
+        higher = Largest()(v.v[j], higher);
       }
-      store_values<V>(s + i, v);
+      if (higher > own) {
+        sum *= math::exp(own - higher);
+        own = higher;
+      }
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) sum += math::exp(v.v[j] - base_of(own));
     });
-    sum = g.reduce(sum, Sum());
+    const T top = g.reduce(own, Largest()), base = base_of(top);
+    g.sync();
+    sum = g.reduce(own == top ? sum : sum * math::exp(own - base), Sum());
     g.sync();
     const T share = sum == T(0) ? T(0) : T(1) / sum;
-    for_packs<T>(g, z.keys, this->packed, [&]<int V>(int64_t i) {
+    for_packs<T>(g, keys, this->packed, [&]<int V>(int64_t i) {
       auto v = load_values<V>(s + i);
       TG_UNROLL
-      for (int j = 0; j < V; ++j) v.v[j] = dropped(v.v[j] * share, this->kept, z, h, row, i + j);
+      for (int j = 0; j < V; ++j)
+        v.v[j] = dropped(math::exp(seen(v.v[j], i + j) - base) * share, this->kept, z, h, row, i + j);
       store_values<V>(s + i, v);
     });
-    if (g.lane() == 0) logsumexp[all] = sum == T(0) ? -std::numeric_limits<T>::infinity() : base + math::log(sum);
+    if (g.lane() == 0) logsumexp[all] = sum == T(0) ? kNothing : base + math::log(sum);
   }
 };
 
 // Scores become weights after dropout, and the gradients of those become gradients of the scores.
 template <class T>
-struct MakeSlopes : Rows<T> {
+struct MakeSlopes : Block<T> {
   T scale;
   T *scores, *slopes;
   const T *logsumexp, *delta;
   template <class G>
-  TG_DEVICE void operator()(const G& g, int64_t line) const {
+  TG_DEVICE void operator()(const G& g, int64_t number) const {
     const Sizes& z = this->z;
-    const int64_t all = this->before + line, h = all / z.rows, row = all % z.rows;
-    T* s = scores + line * z.keys;
-    T* d = slopes + line * z.keys;
+    const int64_t keys = this->keys;
+    const auto [h, row, all] = this->line(number);
+    T* s = scores + number * keys;
+    T* d = slopes + number * keys;
     const T minus = delta[all], saved = logsumexp[all];
     const T base = saved == -std::numeric_limits<T>::infinity() ? T(0) : saved;
-    for_packs<T>(g, z.keys, this->packed, [&]<int V>(int64_t i) {
+    for_packs<T>(g, keys, this->packed, [&]<int V>(int64_t i) {
       auto w = load_values<V>(s + i), slope = load_values<V>(d + i);
       TG_UNROLL
       for (int j = 0; j < V; ++j) {
@@ -93,42 +106,79 @@ struct MakeSlopes : Rows<T> {
   }
 };
 
-// Query heads that share a key are one matrix with the rows of all of them.
+// Query heads that share a key are one matrix with the rows of all of them. Of causal scores only what rows may see is
+// computed: blocks of kRows rows with the keys up to the last of them, the last block first, which has all keys.
 template <class T>
-class HeadSteps {
+class Steps {
  public:
-  HeadSteps(const Work& work, const ProductAttention<T>& a)
+  Steps(const Work& work, const ProductAttention<T>& a)
       : work_(work), a_(a), all_(a.z.batch * a.z.shared), lines_(a.z.group() * a.z.rows) {
     const Sizes& z = a.z;
-    const int64_t bytes = lines_ * z.keys * static_cast<int64_t>(sizeof(T));
+    rows_ = a.mask.causal && z.group() == 1 && z.rows >= 2 * kRows ? kRows : lines_;
+    const int64_t bytes = rows_ * z.keys * static_cast<int64_t>(sizeof(T));
     fit_ = product_library.load(std::memory_order_acquire) != nullptr && z.rows >= 64 && z.keys >= 64 && z.width > 0 &&
            z.value_width > 0 && bytes <= kMostScoreBytes;
     each_ = fit_ ? std::min(all_, kMostScoreBytes / bytes) : 0;
   }
   bool fit() const { return fit_; }
-  int64_t each() const { return each_; }  // heads of a step
-  int64_t lines() const { return lines_; }
-  size_t score_bytes() const { return static_cast<size_t>(each_ * lines_ * a_.z.keys) * sizeof(T); }
-  Rows<T> rows(int64_t first) const { return {a_.z, a_.mask, a_.kept, first * lines_, a_.z.keys % kRowPack<T> == 0}; }
+  size_t score_bytes() const { return static_cast<size_t>(each_ * rows_ * a_.z.keys) * sizeof(T); }
 
-  // Calls f(first head, number) for steps of heads until one is refused.
+  // Some rows of some heads.
+  struct Step {
+    int64_t head, count, row, rows, keys;  // head: the first of `count` that have keys of their own
+    bool first;                            // of these heads
+  };
+  // Calls f(step) for all of them until one is refused.
   template <class F>
-  bool for_steps(const F& f) const {
-    for (int64_t first = 0; first < all_; first += each_)
-      if (!f(first, std::min(each_, all_ - first))) return false;
+  bool for_each(const F& f) const {
+    for (int64_t head = 0; head < all_; head += each_)
+      for (int64_t row = (lines_ - 1) / rows_ * rows_; row >= 0; row -= rows_) {
+        const int64_t rows = std::min(rows_, lines_ - row);
+        if (!f(Step{head, std::min(each_, all_ - head), row, rows, keys(row + rows), row + rows == lines_}))
+          return false;
+      }
     return true;
   }
-  // c (m x n) = alpha a (m x k) b (k x n); `a_rows`, `b_rows`: as they lie in memory, else transposed.
-  bool product(int64_t count, int64_t m, int64_t n, int64_t k, double alpha, const T* a, bool a_rows, const T* b,
-               bool b_rows, T* c) const {
-    const Matrix left{a, a_rows ? k : 1, a_rows ? 1 : m, m * k}, right{b, b_rows ? n : 1, b_rows ? 1 : k, k * n};
-    return library_product(work_, {dtype_of_v<T>, count, m, n, k, alpha, left, right, 0, c});
+  Block<T> block(const Step& s) const {
+    return {a_.z,    a_.mask,
+            a_.kept, s.head * a_.z.group(),
+            s.row,   rows_ == lines_ ? a_.z.rows : s.rows,
+            s.keys,  s.keys % kRowPack<T> == 0};
+  }
+
+  // Matrices of a step: rows of the query's side (or what is computed for them), keys' side, and scores.
+  struct Side {
+    const T* data;
+    int64_t width, batch;
+    bool transposed = false;
+    Side t() const { return {data, width, batch, !transposed}; }
+  };
+  Side of_rows(const Step& s, const T* p, int64_t width) const {
+    return {p + (s.head * lines_ + s.row) * width, width, lines_ * width};
+  }
+  Side of_keys(const Step& s, const T* p, int64_t width) const {
+    return {p + s.head * a_.z.keys * width, width, a_.z.keys * width};
+  }
+  Side scores(const Step& s, const T* p) const { return {p, s.keys, s.rows * s.keys}; }
+
+  // c (m x n) = alpha a (m x k) b (k x n), added to what is there where `add`.
+  bool product(const Step& s, int64_t m, int64_t n, int64_t k, double alpha, const Side& a, const Side& b,
+               const Side& c, bool add = false) const {
+    const auto matrix = [](const Side& x) {
+      return Matrix{x.data, x.transposed ? 1 : x.width, x.transposed ? x.width : 1, x.batch};
+    };
+    return library_product(work_, {dtype_of_v<T>, s.count, m, n, k, alpha, matrix(a), matrix(b), add ? 1 : 0,
+                                   const_cast<T*>(c.data), nullptr, c.batch});
   }
 
  private:
+  static constexpr int64_t kRows = 256;
+  // The last rows have all keys, those that no row sees, too: their gradients are zero.
+  int64_t keys(int64_t row_end) const { return row_end == lines_ ? a_.z.keys : a_.mask.key_end(row_end, a_.z.keys); }
+
   const Work& work_;
   const ProductAttention<T>& a_;
-  int64_t all_, lines_, each_ = 0;
+  int64_t all_, lines_, rows_, each_ = 0;
   bool fit_ = false;
 };
 
@@ -138,44 +188,46 @@ using namespace attention_products;
 
 template <class T>
 bool attention_by_products(const Work& work, const ProductAttention<T>& a, T* output, T* logsumexp) {
-  const HeadSteps<T> heads(work, a);
-  if (!heads.fit()) return false;
+  using Step = typename Steps<T>::Step;
+  const Steps<T> steps(work, a);
+  if (!steps.fit()) return false;
   const Sizes& z = a.z;
-  const int64_t m = heads.lines();
-  const Workspace scores(heads.score_bytes(), work);
+  const Workspace scores(steps.score_bytes(), work);
   T* const s = static_cast<T*>(scores.data());
-  return heads.for_steps([&](int64_t first, int64_t count) {
-    if (!heads.product(count, m, z.keys, z.width, a.scale, a.query + first * m * z.width, true,
-                       a.key + first * z.keys * z.width, false, s))
-      return false;
-    for_lines(work, count * m, z.keys, false, MakeWeights<T>{heads.rows(first), s, logsumexp});
-    return heads.product(count, m, z.value_width, z.keys, 1, s, true, a.value + first * z.keys * z.value_width, true,
-                         output + first * m * z.value_width);
+  return steps.for_each([&](const Step& at) {
+    const auto q = steps.of_rows(at, a.query, z.width), k = steps.of_keys(at, a.key, z.width);
+    if (!steps.product(at, at.rows, at.keys, z.width, a.scale, q, k.t(), steps.scores(at, s))) return false;
+    for_lines(work, at.count * at.rows, at.keys, false, MakeWeights<T>{steps.block(at), s, logsumexp});
+    return steps.product(at, at.rows, z.value_width, at.keys, 1, steps.scores(at, s),
+                         steps.of_keys(at, a.value, z.value_width), steps.of_rows(at, output, z.value_width));
   });
 }
 
 template <class T>
 bool attention_grad_by_products(const Work& work, const ProductAttention<T>& a, const T* grad, const T* logsumexp,
                                 const T* delta, T* query_grad, T* key_grad, T* value_grad) {
-  const HeadSteps<T> heads(work, a);
-  if (!heads.fit()) return false;
+  using Step = typename Steps<T>::Step;
+  const Steps<T> steps(work, a);
+  if (!steps.fit()) return false;
   const Sizes& z = a.z;
-  const int64_t m = heads.lines();
-  const Workspace scores(heads.score_bytes(), work), slopes(heads.score_bytes(), work);
+  const Workspace scores(steps.score_bytes(), work), slopes(steps.score_bytes(), work);
   T* const s = static_cast<T*>(scores.data());
   T* const d = static_cast<T*>(slopes.data());
-  return heads.for_steps([&](int64_t first, int64_t count) {
-    const T *q = a.query + first * m * z.width, *k = a.key + first * z.keys * z.width;
-    const T *v = a.value + first * z.keys * z.value_width, *g = grad + first * m * z.value_width;
-    if (!heads.product(count, m, z.keys, z.width, a.scale, q, true, k, false, s) ||
-        !heads.product(count, m, z.keys, z.value_width, 1, g, true, v, false, d))
+  return steps.for_each([&](const Step& at) {
+    const auto q = steps.of_rows(at, a.query, z.width), k = steps.of_keys(at, a.key, z.width);
+    const auto v = steps.of_keys(at, a.value, z.value_width), g = steps.of_rows(at, grad, z.value_width);
+    const auto weights = steps.scores(at, s), gradients = steps.scores(at, d);
+    if (!steps.product(at, at.rows, at.keys, z.width, a.scale, q, k.t(), weights) ||
+        !steps.product(at, at.rows, at.keys, z.value_width, 1, g, v.t(), gradients))
       return false;
-    for_lines(work, count * m, z.keys, false,
-              MakeSlopes<T>{heads.rows(first), static_cast<T>(a.scale), s, d, logsumexp, delta});
-    return heads.product(count, z.keys, z.value_width, m, 1, s, false, g, true,
-                         value_grad + first * z.keys * z.value_width) &&
-           heads.product(count, z.keys, z.width, m, 1, d, false, q, true, key_grad + first * z.keys * z.width) &&
-           heads.product(count, m, z.width, z.keys, 1, d, true, k, true, query_grad + first * m * z.width);
+    for_lines(work, at.count * at.rows, at.keys, false,
+              MakeSlopes<T>{steps.block(at), static_cast<T>(a.scale), s, d, logsumexp, delta});
+    // The first step of some heads has all their keys and writes; others add.
+    return steps.product(at, at.keys, z.value_width, at.rows, 1, weights.t(), g,
+                         steps.of_keys(at, value_grad, z.value_width), !at.first) &&
+           steps.product(at, at.keys, z.width, at.rows, 1, gradients.t(), q, steps.of_keys(at, key_grad, z.width),
+                         !at.first) &&
+           steps.product(at, at.rows, z.width, at.keys, 1, gradients, k, steps.of_rows(at, query_grad, z.width));
   });
 }
 

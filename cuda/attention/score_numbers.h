@@ -82,9 +82,14 @@ struct MakeKept {
   T* to;
   template <class G>
   TG_DEVICE void operator()(const G& g, int64_t line) const {
-    const int64_t row = line % z.rows, h = line / z.rows;
-    for (int64_t key = g.lane(); key < pitch; key += g.lanes())
-      store_value(to + line * pitch + key, key < z.keys && kept.has(h, row, key) ? 1.0F : 0.0F);
+    const auto* from = static_cast<const uint8_t*>(kept.mask.data) + kept.mask.at(line / z.rows, line % z.rows, 0);
+    const int64_t step = kept.mask.stride[3];
+    for_packs<T>(g, pitch, pitch % kRowPack<T> == 0, [&]<int V>(int64_t key) {
+      Values<float, V> factors;
+      TG_UNROLL
+      for (int j = 0; j < V; ++j) factors.v[j] = key + j < z.keys && from[(key + j) * step] != 0 ? 1.0F : 0.0F;
+      store_values<V>(to + line * pitch + key, factors);
+    });
   }
 };
 

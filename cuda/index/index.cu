@@ -45,11 +45,13 @@ void write(const Tensor& out, const Tensor& rows, const Indices& indices, const 
   if (n == 0) return;
   const Work work(out.device(), {&rows, &out});
   const SortedPlaces sorted = sorted_places(work, out.device(), indices.list(), indices.list().count, extent);
-  for_elements(work, n,
-               WritePlaces<T, F>{target_of<T>(out),
-                                 data_of<T>(rows),
-                                 side,
-                                 {sorted.key_data(), sorted.order_data(), indices.list().count, f}});
+  const PlaceWriter<F> writer{sorted.key_data(), sorted.order_data(), indices.list().count, f};
+  constexpr int V = sizeof(T) < 16 ? kRowPack<T> : 1;
+  if (V > 1 && rows.defined() && side.outer_numel == 1 && side.dense_inner() &&
+      in_packs(side.inner_numel, {&rows, &out}) && indices.steps_in_packs(static_cast<int64_t>(sizeof(T))))
+    for_elements(work, n / V, WritePlaces<T, F, V>{target_of<T>(out), data_of<T>(rows), side, writer});
+  else
+    for_elements(work, n, WritePlaces<T, F>{target_of<T>(out), data_of<T>(rows), side, writer});
 }
 
 void assign_rows(const Tensor& out, const Tensor& rows, const Indices& indices, const PlaceGeometry& side,

@@ -131,21 +131,29 @@ struct PlaceWriter {
   F f;
 
   TG_DEVICE bool begins(int64_t first) const { return begins_place(keys, first); }
-  // `target`: the element at the place that begins at entry `first`; row_of(k): row k of the list.
-  template <class T, class RowOf>
-  TG_DEVICE void write(T& target, int64_t first, const RowOf& row_of) const {
-    auto acc = f.start(target);
+  // `target`: V elements at the place that begins at entry `first`; load(k, to): those of row k of the list.
+  template <int V, class T, class Load>
+  TG_DEVICE void write(T (&target)[V], int64_t first, const Load& load) const {
+    decltype(f.start(target[0])) acc[V];
+    TG_UNROLL
+    for (int v = 0; v < V; ++v) acc[v] = f.start(target[v]);
     int64_t p = first;
-    for (; p < count && keys[p] == keys[first]; ++p) acc = f.step(acc, row_of(order[p]));
-    f.finish(target, acc, p - first);
+    for (; p < count && keys[p] == keys[first]; ++p) {
+      T row[V];
+      load(order[p], row);
+      TG_UNROLL
+      for (int v = 0; v < V; ++v) acc[v] = f.step(acc[v], row[v]);
+    }
+    TG_UNROLL
+    for (int v = 0; v < V; ++v) f.finish(target[v], acc[v], p - first);
   }
 };
 
 // The outer element, the number in the list and the inner element of an element of the rows.
 struct RowSteps {
   Divider by_inner, by_list;
-  RowSteps(const PlaceGeometry& side, int64_t count)
-      : by_inner(side.inner_numel, side.inner_numel * count * side.outer_numel),
+  RowSteps(const PlaceGeometry& side, int64_t count, int pack = 1)
+      : by_inner(side.inner_numel / pack, side.inner_numel * count * side.outer_numel),
         by_list(count, count * side.outer_numel) {}
   TG_DEVICE void divide(int64_t i, int64_t& outer, int64_t& k, int64_t& inner) const {
     int64_t row;
@@ -187,8 +195,8 @@ struct ReadRows {
   }
 };
 
-// For each place and inner and outer element one thread.
-template <class T, class F>
+// For each place and inner and outer element one thread, or for V neighbours of dense inner elements.
+template <class T, class F, int V = 1>
 struct WritePlaces {
   T* to;
   const T* rows;  // null where the functor needs none
@@ -196,14 +204,22 @@ struct WritePlaces {
   PlaceWriter<F> places;
   RowSteps steps;
   WritePlaces(T* t, const T* r, const PlaceGeometry& s, const PlaceWriter<F>& p)
-      : to(t), rows(r), side(s), places(p), steps(s, p.count) {}
+      : to(t), rows(r), side(s), places(p), steps(s, p.count, V) {}
   TG_DEVICE void operator()(int64_t i) const {
     int64_t o, first, j;
     steps.divide(i, o, first, j);
     const int64_t count = places.count;
     if (!places.begins(first)) return;
-    places.write(to[static_cast<int64_t>(places.keys[first]) + side.outer.at(o) + side.inner.at(j)], first,
-                 [&](int64_t k) { return rows == nullptr ? T{} : rows[(o * count + k) * side.inner_numel + j]; });
+    T* const target = to + static_cast<int64_t>(places.keys[first]) + side.outer.at(o) + side.inner.at(j * V);
+    T values[V];
+    load_pieces<T, V>(values, target);
+    places.write(values, first, [&](int64_t k, T(&row)[V]) {
+      if (rows != nullptr)
+        load_pieces<T, V>(row, rows + (o * count + k) * side.inner_numel + j * V);
+      else
+        for (T& x : row) x = T{};
+    });
+    store_pieces<T, V>(target, values);
   }
 };
 

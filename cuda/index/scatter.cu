@@ -57,14 +57,20 @@ struct TensorTargets {
   }
 };
 
-template <class T>
+// V elements by a thread, so that their loads are in flight at once.
+template <class T, int V>
 struct Gather {
   const T* from;
   T* to;
   Targets targets;
   TG_DEVICE void operator()(int64_t i) const {
-    const int64_t at = targets.at(i);
-    if (at >= 0) to[i] = from[at];
+    int64_t at[V];
+    TG_UNROLL
+    for (int v = 0; v < V; ++v) at[v] = targets.at(i * V + v);
+    T found[V];
+    TG_UNROLL
+    for (int v = 0; v < V; ++v) found[v] = at[v] < 0 ? T{} : from[at[v]];
+    store_pieces<T, V>(to + i * V, found);
   }
 };
 
@@ -77,7 +83,9 @@ struct Write {
   T value;
   TG_DEVICE void operator()(int64_t first) const {
     if (!places.begins(first)) return;
-    places.write(to[places.keys[first]], first, [&](int64_t k) { return rows == nullptr ? value : rows[k]; });
+    T target[1] = {to[places.keys[first]]};
+    places.write(target, first, [&](int64_t k, T(&row)[1]) { row[0] = rows == nullptr ? value : rows[k]; });
+    to[places.keys[first]] = target[0];
   }
 };
 
@@ -141,7 +149,11 @@ void gather_cuda(const Tensor& input, int64_t dim, const Tensor& index, bool, co
   if (t.targets.n == 0) return;
   const Work work(out.device(), {&input, &out});
   dispatch_bytes(out.dtype(), [&]<class T>() {
-    for_elements(work, t.targets.n, Gather<T>{data_of<T>(input), target_of<T>(out), t.targets});
+    constexpr int V = 4;
+    if (t.targets.n % V == 0 && reinterpret_cast<uintptr_t>(out.data_ptr()) % 16 == 0)
+      for_elements(work, t.targets.n / V, Gather<T, V>{data_of<T>(input), target_of<T>(out), t.targets});
+    else
+      for_elements(work, t.targets.n, Gather<T, 1>{data_of<T>(input), target_of<T>(out), t.targets});
   });
 }
 

@@ -86,7 +86,7 @@ uint32_t alignment(const void* p) {
 // All that the choice of an algorithm depends on.
 struct Key {
   int64_t dtype, tf32, batch, m, n, k, a_transposed, b_transposed, a_step, b_step, a_batch, b_batch, bias;
-  int64_t a_align, b_align, c_align, reads_c, c_step;
+  int64_t a_align, b_align, c_align, reads_c, c_batch;
   auto operator<=>(const Key&) const = default;
 };
 
@@ -155,7 +155,7 @@ Plan make_plan(cublasLtHandle_t library, const Key& key, const Types& types, con
               key.batch, key.b_batch);
   make_layout(plan.second, types.data, key.a_transposed ? key.m : key.k, key.a_transposed ? key.k : key.m, key.a_step,
               key.batch, key.a_batch);
-  make_layout(plan.result, types.data, key.n, key.m, key.c_step, key.batch, key.m * key.n);
+  make_layout(plan.result, types.data, key.n, key.m, key.n, key.batch, key.c_batch);
 
   const Preference preference;
   prefer(preference.handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
@@ -232,7 +232,7 @@ bool lt_product(const Stream& stream, const Product& p) {
                 alignment(p.b.data),
                 alignment(p.c),
                 !(p.beta == Scalar(0)),
-                p.c_row == 0 ? p.n : p.c_row};
+                p.c_batch == 0 ? p.m * p.n : p.c_batch};
   return per_device<Products>(stream.device).run(stream, p, key, types);
 }
 

@@ -9,7 +9,7 @@
 namespace tapegrad::cuda {
 
 // c (m x n, contiguous rows) = alpha * a (m x k) * b (k x n) + beta * c, `batch` times, and `bias` (n values, or null)
-// added to each row. c_row: elements from row to row of c, of one product only; 0: n.
+// added to each row. c_batch: elements from product to product of c; 0: m * n.
 struct Product {
   DType dtype;
   int64_t batch, m, n, k;
@@ -18,14 +18,15 @@ struct Product {
   Scalar beta;
   void* c;
   const void* bias = nullptr;
-  int64_t c_row = 0;
+  int64_t c_batch = 0;
 };
 
 // Queues the product on the stream, or returns false without any effect. Raises if a call of the library fails.
 using ProductLibrary = bool (*)(const Stream& stream, const Product& product);
 TG_API extern std::atomic<ProductLibrary> product_library;  // null: none
 
-// By the library, if there is one; large 16-bit matrices are copied to rows as it likes them (aligned_product.cu).
+// By the library, if there is one; large matrices for 16-bit and TF32 products are copied to rows as it likes them
+// (aligned_product.cu).
 TG_API bool library_product(const Stream& stream, const Product& product);
 
 // BLAS is column-major. Describes a matrix of rows x cols as BLAS sees its memory: as its transpose (`transposed`

@@ -4,7 +4,6 @@
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
-#include "tapegrad/cuda/launch/divide.h"
 #include "tapegrad/cuda/loss/label.h"
 
 namespace tapegrad::cuda {
@@ -131,18 +130,27 @@ struct CrossEntropyBackward {
   const double* normaliser;
   label::GradientScale<T> scale;
   T* out;
-  Divider by_classes;
-  TG_DEVICE void operator()(int64_t i) const {
-    int64_t row, column;
-    by_classes.divide(i, row, column);
-    const int64_t t = labels.at(row);
-    C value = 0;
-    if (t >= 0) {
-      const C factor = scale(row) * (weight != nullptr ? load_value(weight + t) : C(1));
-      const C distance = static_cast<C>(static_cast<double>(load_value(x + i)) - normaliser[row]);
-      value = (column == t ? math::expm1(distance) : math::exp(distance)) * factor;
+  template <class G>
+  TG_DEVICE void operator()(const G& g, int64_t row) const {
+    constexpr int kEach = 4;  // elements of a thread that are loaded at once
+    const T* from = x + row * labels.classes;
+    T* to = out + row * labels.classes;
+    const int64_t t = labels.at(row), step = g.lanes();
+    const C factor = t < 0 ? C(0) : scale(row) * (weight != nullptr ? load_value(weight + t) : C(1));
+    const double normal = normaliser[row];
+    for (int64_t i = g.lane(); i < labels.classes; i += kEach * step) {
+      C v[kEach];
+      TG_UNROLL
+      for (int j = 0; j < kEach; ++j) v[j] = i + j * step < labels.classes ? load_value(from + i + j * step) : C(0);
+      TG_UNROLL
+      for (int j = 0; j < kEach; ++j) {
+        const int64_t column = i + j * step;
+        if (column >= labels.classes) break;
+        const C distance = static_cast<C>(static_cast<double>(v[j]) - normal);
+        const C value = t < 0 ? C(0) : (column == t ? math::expm1(distance) : math::exp(distance)) * factor;
+        store_value(to + column, value);
+      }
     }
-    store_value(out + i, value);
   }
 };
 
@@ -204,14 +212,13 @@ void cross_entropy_backward_cuda(const Tensor& grad_output, const Tensor& input,
   const Tensor ids = contiguous_as(target, DType::int64);
   const Work work(out.device(), {&grad_output, &input, &ids, &weight, &log_normaliser, &total_weight, &out});
   dispatch_floating(input.dtype(), [&]<class T>() {
-    for_elements(work, out.numel(),
-                 CrossEntropyBackward<T>{data_of<T>(input),
-                                         data_of<T>(weight),
-                                         label::labels_of(ids, input.size(1), ignore_index, "cross_entropy"),
-                                         data_of<double>(log_normaliser),
-                                         {data_of<T>(grad_output), data_of<T>(total_weight), reduction},
-                                         target_of<T>(out),
-                                         Divider(input.size(1), input.numel())});
+    for_lines(work, input.size(0), input.size(1), false,
+              CrossEntropyBackward<T>{data_of<T>(input),
+                                      data_of<T>(weight),
+                                      label::labels_of(ids, input.size(1), ignore_index, "cross_entropy"),
+                                      data_of<double>(log_normaliser),
+                                      {data_of<T>(grad_output), data_of<T>(total_weight), reduction},
+                                      target_of<T>(out)});
   });
 }
 

@@ -41,6 +41,7 @@ struct GroupLayout {
   TG_HD int64_t length() const { return channels * spatial; }
   // The channel within the group of its element i.
   TG_HD int64_t channel(int64_t i) const {
+    if (spatial == 1) return i;
     int64_t c, rest;
     by_spatial.divide(i, c, rest);
     return c;

@@ -72,19 +72,24 @@ struct Raw<float, V> {
     else
       load_pieces<uint32_t, V / 2>(reinterpret_cast<uint32_t (&)[V / 2]>(words), base + i * 2);
   }
+  // The dtype is decided once for all elements: deciding it for each costs more than the conversion.
   TG_DEVICE void convert(float (&to)[V], Stored stored) const {
+    if (stored == Stored::Native)
+      each(to, [&](int j) { return std::bit_cast<float>(words[j]); });
+    else if (stored == Stored::Half)
+      each(to, [&](int j) { return to_float(Half::from_bits(half(j))); });
+    else if (stored == Stored::BFloat16)
+      each(to, [&](int j) { return to_float(BFloat16::from_bits(half(j))); });
+    else
+      each(to, [&](int j) { return (words[j / 4] >> (j % 4 * 8) & 0xff) != 0 ? 1.0F : 0.0F; });
+  }
+
+ private:
+  TG_DEVICE uint16_t half(int j) const { return static_cast<uint16_t>(words[j / 2] >> (j % 2 * 16)); }
+  template <class F>
+  TG_DEVICE static void each(float (&to)[V], const F& f) {
     TG_UNROLL
-    for (int j = 0; j < V; ++j) {
-      const auto half = static_cast<uint16_t>(words[j / 2] >> (j % 2 * 16));
-      if (stored == Stored::Native)
-        to[j] = std::bit_cast<float>(words[j]);
-      else if (stored == Stored::Half)
-        to[j] = to_float(Half::from_bits(half));
-      else if (stored == Stored::BFloat16)
-        to[j] = to_float(BFloat16::from_bits(half));
-      else
-        to[j] = (words[j / 4] >> (j % 4 * 8) & 0xff) != 0 ? 1.0F : 0.0F;
-    }
+    for (int j = 0; j < V; ++j) to[j] = f(j);
   }
 };
 template <class T, int V>

@@ -175,12 +175,25 @@ void integers(const Tensor& t, random::Integers drawn, DrawState state) {
   if (!direct) copy_any(t, out, true);
 }
 
+// A thread takes 16: four blocks of words.
 struct Toss {
   uint8_t* out;
+  int64_t n;
+  bool packed;
   DrawState state;
   float limit;
   TG_DEVICE void operator()(int64_t i) const {
-    out[i] = philox_uniform(philox_word(state, static_cast<uint64_t>(i))) < limit;
+    uint8_t drawn[16];
+    TG_UNROLL
+    for (int b = 0; b < 4; ++b) {
+      const PhiloxBlock words = philox_block(state, static_cast<uint64_t>(i * 4 + b));
+      TG_UNROLL
+      for (int j = 0; j < 4; ++j) drawn[b * 4 + j] = philox_uniform(words.word[j]) < limit;
+    }
+    if (packed && i * 16 + 16 <= n) return store_pieces<uint8_t, 16>(out + i * 16, drawn);
+    TG_UNROLL
+    for (int j = 0; j < 16; ++j)
+      if (i * 16 + j < n) out[i * 16 + j] = drawn[j];
   }
 };
 void toss(const Tensor& self, double p, DrawState state) {
@@ -189,7 +202,8 @@ void toss(const Tensor& self, double p, DrawState state) {
   const Tensor out = direct ? self : empty_tensor(self.sizes(), DType::bool_, self.device());
   {
     const Work work(self.device(), {&out});
-    for_elements(work, out.numel(), Toss{target_of<uint8_t>(out), state, static_cast<float>(p)});
+    for_elements(work, (out.numel() + 15) / 16,
+                 Toss{target_of<uint8_t>(out), out.numel(), in_packs(16, {&out}), state, static_cast<float>(p)});
   }
   if (!direct) copy_any(self, out, true);
 }

@@ -2,6 +2,7 @@
 #include "tapegrad/cuda/linalg/product_library.h"
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/tensor.h"
+#include "tapegrad/c10/dispatch/float32_precision.h"
 #include "tapegrad/cuda/kernel_table.h"
 #include "tapegrad/cuda/runtime/driver.h"
 
@@ -62,67 +63,81 @@ TEST_CASE("gemm asks the library first and leaves to it what it takes", "[cuda]"
 
 namespace {
 
-// A library that takes 16-bit products whose rows begin at multiples of 16 bytes, and computes them on the host.
-bool unaligned_seen = false, copied_rows_seen = false;
+// A library that computes on the host, and notes whether rows, columns and depth were multiples of 16 bytes.
+bool unaligned_seen = false, padding_seen = false;
+int64_t columns_wanted = 0;
+template <class T>
+void multiply_on_host(const Product& p) {
+  const auto* x = static_cast<const T*>(p.a.data);
+  const auto* y = static_cast<const T*>(p.b.data);
+  const auto* bias = static_cast<const T*>(p.bias);
+  auto* z = static_cast<T*>(p.c);
+  for (int64_t i = 0; i < p.m; ++i)
+    for (int64_t j = 0; j < p.n; ++j) {
+      float sum = bias == nullptr ? 0 : static_cast<float>(bias[j]);
+      for (int64_t l = 0; l < p.k; ++l)
+        sum += static_cast<float>(x[i * p.a.row + l * p.a.col]) * static_cast<float>(y[l * p.b.row + j * p.b.col]);
+      z[i * p.n + j] = T(sum);
+    }
+}
 bool take_aligned(const cuda::Stream& stream, const Product& p) {
   BlasMatrix a, b;
   REQUIRE((blas_matrix(p.a, p.m, p.k, a) && blas_matrix(p.b, p.k, p.n, b)));
-  const int64_t c_row = p.c_row == 0 ? p.n : p.c_row;
-  unaligned_seen |= a.step % 8 != 0 || b.step % 8 != 0 || c_row % 8 != 0;
-  copied_rows_seen |= p.c_row != 0;
+  const int64_t pack = 16 / static_cast<int64_t>(element_size(p.dtype));
+  for (const int64_t size : {a.step, b.step, p.n, p.k}) unaligned_seen |= size % pack != 0;
+  padding_seen |= p.n != columns_wanted;
   cuda::driver().synchronize_stream(stream.handle);
-  const auto* x = static_cast<const BFloat16*>(p.a.data);
-  const auto* y = static_cast<const BFloat16*>(p.b.data);
-  auto* z = static_cast<BFloat16*>(p.c);
-  for (int64_t i = 0; i < p.m; ++i)
-    for (int64_t j = 0; j < p.n; ++j) {
-      float sum = 0;
-      for (int64_t l = 0; l < p.k; ++l)
-        sum += static_cast<float>(x[i * p.a.row + l * p.a.col]) * static_cast<float>(y[l * p.b.row + j * p.b.col]);
-      z[i * c_row + j] = BFloat16(sum);
-    }
+  if (p.dtype == DType::float32)
+    multiply_on_host<float>(p);
+  else
+    multiply_on_host<BFloat16>(p);
   return true;
 }
 
-Tensor on_device(IntSpan sizes, int64_t seed) {
+Tensor on_device(IntSpan sizes, int64_t seed, DType dtype) {
   const Tensor t = empty_tensor(sizes, DType::float32);
   for (int64_t i = 0; i < t.numel(); ++i)
     static_cast<float*>(t.data_ptr())[i] = static_cast<float>((i * 37 + seed * 101) % 61 - 30) / 240;
-  const Tensor there = empty_tensor(TensorSpec{sizes, DType::bfloat16, Device(DeviceType::CUDA, 0), {}});
+  const Tensor there = empty_tensor(TensorSpec{sizes, dtype, Device(DeviceType::CUDA, 0), {}});
   there.copy_(t);
   return there;
 }
 
 }  // namespace
 
-TEST_CASE("Large 16-bit matrices are copied to rows that begin at multiples of 16 bytes", "[cuda]") {
+TEST_CASE("Large matrices for 16-bit and TF32 products are copied to multiples of 16 bytes", "[cuda]") {
   REQUIRE(tapegrad_cuda_init() > 0);
   struct Sizes {
     int64_t m, n, k;
-    bool aligned;
   };
-  for (const Sizes& s :
-       {Sizes{257, 259, 261, false}, {264, 257, 256, false}, {256, 264, 259, false}, {264, 256, 272, true}})
-    for (const bool a_transposed : {false, true})
-      for (const bool b_transposed : {false, true}) {
-        CAPTURE(s.m, s.n, s.k, a_transposed, b_transposed);
-        const Tensor a =
-            a_transposed ? transpose(on_device(DimVector{s.k, s.m}, 1), 0, 1) : on_device(DimVector{s.m, s.k}, 1);
-        const Tensor b =
-            b_transposed ? transpose(on_device(DimVector{s.n, s.k}, 2), 0, 1) : on_device(DimVector{s.k, s.n}, 2);
-        const Tensor own = matmul(a, b);
-        unaligned_seen = copied_rows_seen = false;
-        product_library = &take_aligned;
-        const Tensor by_library = matmul(a, b);
-        product_library = nullptr;
-        CHECK(!unaligned_seen);
-        CHECK(copied_rows_seen == (s.n % 8 != 0));
-        const Tensor x = to(own, DType::float32, Device(DeviceType::CPU)),
-                     y = to(by_library, DType::float32, Device(DeviceType::CPU));
-        double most = 0;
-        for (int64_t i = 0; i < x.numel(); ++i)
-          most = std::max<double>(
-              most, std::abs(static_cast<const float*>(x.data_ptr())[i] - static_cast<const float*>(y.data_ptr())[i]));
-        CHECK(most < 0.02);
-      }
+  const bool allowed = allow_tf32();
+  set_allow_tf32(true);
+  for (const DType dtype : {DType::bfloat16, DType::float32})
+    for (const Sizes& s : {Sizes{257, 259, 261}, {264, 257, 256}, {256, 264, 259}, {257, 264, 264}, {264, 256, 272}})
+      for (const bool a_transposed : {false, true})
+        for (const int b_kind : {0, 1, 2}) {  // as it lies, transposed, and the weight of a linear layer with a bias
+          CAPTURE(dtype_name(dtype), s.m, s.n, s.k, a_transposed, b_kind);
+          const Tensor a = a_transposed ? transpose(on_device(DimVector{s.k, s.m}, 1, dtype), 0, 1)
+                                        : on_device(DimVector{s.m, s.k}, 1, dtype);
+          const Tensor b = b_kind == 0 ? on_device(DimVector{s.k, s.n}, 2, dtype)
+                                       : transpose(on_device(DimVector{s.n, s.k}, 2, dtype), 0, 1);
+          const Tensor bias = b_kind == 2 ? on_device(DimVector{s.n}, 3, dtype) : Tensor();
+          const auto multiply = [&] { return b_kind == 2 ? linear(a, transpose(b, 0, 1), bias) : matmul(a, b); };
+          const Tensor own = multiply();
+          unaligned_seen = padding_seen = false;
+          columns_wanted = s.n;
+          product_library = &take_aligned;
+          const Tensor by_library = multiply();
+          product_library = nullptr;
+          CHECK(!unaligned_seen);
+          CHECK(padding_seen == (s.n * static_cast<int64_t>(element_size(dtype)) % 16 != 0));
+          const Tensor x = to(own, DType::float32, Device(DeviceType::CPU)),
+                       y = to(by_library, DType::float32, Device(DeviceType::CPU));
+          double most = 0;
+          for (int64_t i = 0; i < x.numel(); ++i)
+            most = std::max<double>(most, std::abs(static_cast<const float*>(x.data_ptr())[i] -
+                                                   static_cast<const float*>(y.data_ptr())[i]));
+          CHECK(most < (dtype == DType::float32 ? 1e-4 : 0.02));
+        }
+  set_allow_tf32(allowed);
 }
