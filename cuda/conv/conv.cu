@@ -6,6 +6,7 @@
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/conv/convolution_library.h"
 #include "tapegrad/cuda/conv/direct.h"
+#include "tapegrad/cuda/conv/weight_products.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/loops.h"
@@ -197,20 +198,26 @@ struct AddBias {
   const T* bias;
   T* y;
   Divider by_plane, by_channels;
+  bool last;  // channels are: each element of a pack has its own
+  template <int V>
   TG_DEVICE void operator()(int64_t i) const {
     int64_t plane, place, image, channel;
     by_plane.divide(i, plane, place);
     by_channels.divide(plane, image, channel);
-    y[i] = narrow<T>(math::add(widen<T>(y[i]), widen<T>(bias[channel])));
+    T v[V];
+    load_pieces<T, V>(v, y + i);
+    TG_UNROLL
+    for (int j = 0; j < V; ++j) v[j] = narrow<T>(math::add(widen<T>(v[j]), widen<T>(bias[channel + (last ? j : 0)])));
+    store_pieces<T, V>(y + i, v);
   }
 };
 void add_bias(const Work& work, const conv::Geometry& g, const Tensor& bias, const Tensor& out, bool channels_last) {
   if (!bias.defined()) return;
   const int64_t plane = channels_last ? 1 : g.out_spatial();
   dispatch_numeric(out.dtype(), [&]<class T>() {
-    for_elements(work, out.numel(),
-                 AddBias<T>{data_of<T>(bias), target_of<T>(out), Divider(plane, out.numel()),
-                            Divider(g.oc, out.numel() / plane)});
+    for_element_packs<T>(work, out.numel(), channels_last ? g.oc : plane, {&out},
+                         AddBias<T>{data_of<T>(bias), target_of<T>(out), Divider(plane, out.numel()),
+                                    Divider(g.oc, out.numel() / plane), channels_last});
   });
 }
 
@@ -336,6 +343,7 @@ void conv_grad_weight_cuda(const Tensor& any_output, const Tensor& any_input, In
   if (any_output.numel() == 0 || any_input.numel() == 0) return zero_dense(out);
   const conv::Geometry g =
       conv::make_geometry(any_input.sizes(), weight_size, any_output.sizes(), stride, padding, dilation, groups);
+  if (weight_grad_by_products(g, any_output, any_input, out)) return;
   if (by_library(Wanted::Weight, g, conv::channels_last(any_input), any_input, out, any_output)) return;
   const Tensor output = laid_out(any_output, false), input = laid_out(any_input, false);
   const Work work(out.device(), {&output, &input, &out});

@@ -1,5 +1,7 @@
 // Convolutions by cuDNN: a graph of one operation. With backends.cudnn.benchmark algorithms are measured; otherwise
 // algorithms whose order of summation varies between runs are excluded.
+#include <algorithm>
+
 #include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/cuda/conv/cudnn_layout.h"
 
@@ -81,7 +83,9 @@ bool library_convolution(const Stream& stream, const Convolution& c) {
                        .deterministic = !measured || switched_on(CudnnSwitch::Deterministic) ||
                                         switched_on(CudnnSwitch::Reproducible),
                        .tf32 = c.dtype == DType::float32 && switched_on(CudnnSwitch::AllowTF32),
-                       .limit = cudnn_switch(CudnnSwitch::BenchmarkLimit)},
+                       .limit = cudnn_switch(CudnnSwitch::BenchmarkLimit),
+                       // A transform computes all places, of which a stride takes some.
+                       .fft = std::all_of(c.sizes.stride, c.sizes.stride + 3, [](int64_t s) { return s == 1; })},
             .describe = [&c](Graph& graph) { cudnn_graph::describe(graph, c); }};
   task.bind(kIds[0], c.x);
   task.bind(kIds[1], c.w);

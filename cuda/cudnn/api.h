@@ -135,6 +135,7 @@
   X(kNoteTensorCore, 0, NUMERICAL_NOTE_TENSOR_CORE)                                \
   X(kNoteDownConvertInputs, 1, NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)                 \
   X(kNoteReducedPrecisionReduction, 2, NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) \
+  X(kNoteFft, 3, NUMERICAL_NOTE_FFT)                                               \
   X(kNoteNondeterministic, 4, NUMERICAL_NOTE_NONDETERMINISTIC)
 
 namespace tapegrad::cuda::cudnn_graph {

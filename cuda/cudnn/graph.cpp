@@ -31,6 +31,7 @@ bool fits(const Descriptor& config, DType dtype, const Choice& choice) {
   for (int64_t i = 0; i < count; ++i) {
     if (notes[i] == kNoteReducedPrecisionReduction || notes[i] == kNoteDownConvertInputs) return false;
     if (notes[i] == kNoteNondeterministic && choice.deterministic) return false;
+    if (notes[i] == kNoteFft && !choice.fft) return false;
     if (notes[i] == kNoteTensorCore && dtype == DType::float32 && !choice.tf32) return false;
   }
   return true;

@@ -91,10 +91,11 @@ class TG_API Graph {
 };
 
 // How engines are chosen: whether they may be measured, must give the same bits in every run, may round float32 to
-// TF32. Part of the plans' key, so that a changed setting leads to a new choice.
+// TF32, may transform. Part of the plans' key, so that a changed setting leads to a new choice.
 struct Choice {
   bool measured, deterministic, tf32;
-  int limit;  // of those that are measured; 0: all
+  int limit;        // of those that are measured; 0: all
+  bool fft = true;  // transforms may be used
   auto operator<=>(const Choice&) const = default;
 };
 

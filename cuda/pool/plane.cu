@@ -148,29 +148,41 @@ struct AddWindows {
   const int64_t* positions;
   const T* from;
   T* to;
+  // V elements of a row; of one where planes are not flat.
+  template <int V>
   TG_DEVICE void operator()(int64_t i) const {
     int64_t plane, at;
     p.by_in.divide(i, plane, at);
     const Point here = p.in.point(at);
     const int64_t base = plane * p.out.numel();
-    auto sum = steps::widen<T>(T{});
-    const auto look = [&](int64_t o) {
-      if (positions[o] == at) sum = math::add(sum, steps::widen<T>(from[o]));
-    };
+    T out[V] = {};
     if (flat) {
       int32_t first[2], last[2];
       y.windows(static_cast<int32_t>(here.at[1]), first[0], last[0]);
-      x.windows(static_cast<int32_t>(here.at[2]), first[1], last[1]);
-      for (int32_t a = first[0]; a < last[0]; ++a)
-        for (int32_t b = first[1]; b < last[1]; ++b) look(base + static_cast<int64_t>(a) * x.out + b);
+      TG_UNROLL
+      for (int v = 0; v < V; ++v) {
+        auto sum = steps::widen<T>(T{});
+        x.windows(static_cast<int32_t>(here.at[2]) + v, first[1], last[1]);
+        for (int32_t a = first[0]; a < last[0]; ++a)
+          for (int32_t b = first[1]; b < last[1]; ++b) {
+            const int64_t o = base + static_cast<int64_t>(a) * x.out + b;
+            if (positions[o] == at + v) sum = math::add(sum, steps::widen<T>(from[o]));
+          }
+        out[v] = steps::narrow<T>(sum);
+      }
     } else {
+      auto sum = steps::widen<T>(T{});
+      const auto look = [&](int64_t o) {
+        if (positions[o] == at) sum = math::add(sum, steps::widen<T>(from[o]));
+      };
       int64_t first[3], last[3];
       for (int d = 0; d < 3; ++d) p.rule[d].holding(here.at[d], first[d], last[d]);
       for (int64_t a = first[0]; a < last[0]; ++a)
         for (int64_t b = first[1]; b < last[1]; ++b)
           for (int64_t c = first[2]; c < last[2]; ++c) look(base + p.out.place(a, b, c));
+      out[0] = steps::narrow<T>(sum);
     }
-    to[i] = steps::narrow<T>(sum);
+    store_pieces<T, V>(to + i, out);
   }
 };
 void add_windows(const Tensor& output, const Tensor& indices, IntSpan input_size, IntSpan kernel_size, IntSpan stride,
@@ -182,9 +194,9 @@ void add_windows(const Tensor& output, const Tensor& indices, IntSpan input_size
   const bool flat = planes.in.size[0] == 1 && planes.out.size[0] == 1 && small(planes.rule[1]) && small(planes.rule[2]);
   const Work work(out.device(), {&output, &indices, &out});
   dispatch_real(out.dtype(), [&]<class T>() {
-    for_elements(work, out.numel(),
-                 AddWindows<T>{planes, Holding(planes.rule[1]), Holding(planes.rule[2]), flat,
-                               data_of<int64_t>(indices), data_of<T>(output), target_of<T>(out)});
+    for_element_packs<T>(work, out.numel(), flat ? planes.in.size[2] : 1, {&out},
+                         AddWindows<T>{planes, Holding(planes.rule[1]), Holding(planes.rule[2]), flat,
+                                       data_of<int64_t>(indices), data_of<T>(output), target_of<T>(out)});
   });
 }
 

@@ -9,8 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "tapegrad/aten/copy/contiguous.h"
-#include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/launch.h"
 #include "tapegrad/cuda/libraries/plan_cache.h"
@@ -171,9 +169,8 @@ struct Backward {
 // library's own take part in a capture until it ends, so work that is captured has a handle of its own.
 class Networks {
  public:
-  std::optional<Method> choose(const Stream& stream, const NetworkCall& c, bool narrow) {
-    PlanConfig config{kStandard, c.dtype == DType::float32 && (narrow || switched_on(CudnnSwitch::AllowTF32)),
-                      c.training};
+  std::optional<Method> choose(const Stream& stream, const NetworkCall& c) {
+    PlanConfig config{kStandard, c.dtype == DType::float32 && switched_on(CudnnSwitch::AllowTF32), c.training};
     const bool measured = switched_on(CudnnSwitch::Benchmark) && !switched_on(CudnnSwitch::Deterministic) &&
                           !switched_on(CudnnSwitch::Reproducible) && !captures(stream);
     SharedPlan plan;
@@ -348,17 +345,11 @@ class Networks {
   PlanCache<Key, Algorithm> measured_{kMostPlans};
 };
 
-// cuDNN 9.19 takes three times as long for bfloat16 as for float32 that may be rounded to TF32 (GNMT's layers on an
-// H100), and TF32 has all of bfloat16's digits: such networks are computed so, with states that are rounded at the end.
-bool goes_by_float32(DType dtype) { return dtype == DType::bfloat16; }
-
-std::optional<Method> choose(const NetworkCall& given) {
-  NetworkCall c = given;
-  if (goes_by_float32(given.dtype)) c.dtype = DType::float32;
+std::optional<Method> choose(const NetworkCall& c) {
   if (!switched_on(CudnnSwitch::Enabled) || !accepts(c) || find() == nullptr) return std::nullopt;
   const Work work(c.device);
   try {
-    return per_device<Networks>(c.device.index).choose(work, c, goes_by_float32(given.dtype));
+    return per_device<Networks>(c.device.index).choose(work, c);
   } catch (const Refusal& refusal) {
     raise(api(), refusal);
   }
@@ -385,14 +376,6 @@ void with_networks(const Tensor& input, const Tensor& hx, const Tensor& cx, IntS
   }
 }
 
-Tensor widened(const Tensor& t) { return t.defined() ? contiguous_as(t, DType::float32) : t; }
-Tensor wide_like(const Tensor& t) {
-  return t.defined() ? empty_tensor(TensorSpec{t.sizes(), DType::float32, t.device(), {}}) : t;
-}
-void narrow_into(const Tensor& to, const Tensor& wide) {
-  if (to.defined()) copy_any(to, wide, true);
-}
-
 void* pointer(const Tensor& t) { return t.defined() && t.numel() > 0 ? t.data_ptr() : nullptr; }
 
 }  // namespace
@@ -409,14 +392,6 @@ void rnn_network_cuda(const Tensor& input, const Tensor& hx, const Tensor& cx, c
                       int64_t method, int64_t reserve, const Tensor& output, const Tensor& hy, const Tensor& cy,
                       const Tensor& kept) {
   using namespace cudnn_rnn;
-  if (goes_by_float32(input.dtype())) {
-    const Tensor y = wide_like(output), h = wide_like(hy), c = wide_like(cy);
-    rnn_network_cuda(widened(input), widened(hx), widened(cx), widened(weights), batch_sizes, cell, biases, num_layers,
-                     bidirectional, method, reserve, y, h, c, kept);
-    narrow_into(output, y);
-    narrow_into(hy, h);
-    return narrow_into(cy, c);
-  }
   const Work work(input.device(), {&input, &hx, &cx, &weights, &output, &hy, &cy, &kept});
   const Forward f{pointer(input),  pointer(hx), pointer(cx), pointer(weights),
                   pointer(output), pointer(hy), pointer(cy), pointer(kept)};
@@ -432,17 +407,6 @@ void rnn_network_grad_cuda(const Tensor& grad_output, const Tensor& grad_hy, con
                            bool bidirectional, int64_t method, bool weights_wanted, const Tensor& input_grad,
                            const Tensor& hx_grad, const Tensor& cx_grad, const Tensor& weights_grad) {
   using namespace cudnn_rnn;
-  if (goes_by_float32(input.dtype())) {
-    const Tensor x = wide_like(input_grad), h = wide_like(hx_grad), c = wide_like(cx_grad), w = wide_like(weights_grad);
-    rnn_network_grad_cuda(widened(grad_output), widened(grad_hy), widened(grad_cy), widened(input), widened(hx),
-                          widened(cx), widened(weights), widened(output), kept, batch_sizes, cell, biases, num_layers,
-                          bidirectional, method, weights_wanted, x, h, c, w);
-    narrow_into(input_grad, x);
-    narrow_into(hx_grad, h);
-    narrow_into(cx_grad, c);
-    if (weights_wanted) narrow_into(weights_grad, w);
-    return;
-  }
   const Work work(input.device(), {&grad_output, &grad_hy, &grad_cy, &input, &hx, &cx, &weights, &output, &kept,
                                    &input_grad, &hx_grad, &cx_grad, &weights_grad});
   const Backward b{pointer(input),   pointer(hx),      pointer(cx),

@@ -50,11 +50,11 @@ const std::vector<Case> kCases{
 // A convolution of no interest but for its number of images.
 struct Small {
   float x[64] = {}, w[1] = {2}, y[64] = {};
-  bool run(int64_t n, DType dtype = DType::float32) {
+  bool run(int64_t n, DType dtype = DType::float32, int64_t stride = 1) {
     for (float& value : x) value = 3;
     std::ranges::fill(y, 0.0f);
     return library_convolution({}, {Wanted::Output, dtype, false,
-                                    geometry({n, 1, 1, 1, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 1}, {}}), x, w, y});
+                                    geometry({n, 1, 1, 1, {1, 1}, {1, 1}, {stride, 1}, {0, 0}, {1, 1}, {}}), x, w, y});
   }
 };
 
@@ -225,6 +225,14 @@ TEST_CASE("The operators of a device give cuDNN their operands in one layout, an
           CHECK(state().executed.size() == asked);
         }
   }
+}
+
+TEST_CASE("Engines that transform are for convolutions without a stride", "[cuda]") {
+  const Setup setup({{{kNoteFft}}, {{}}});
+  Small small;
+  REQUIRE(small.run(21));
+  REQUIRE(small.run(21, DType::float32, 2));
+  CHECK(state().executed == std::vector<int>{0, 1});
 }
 
 TEST_CASE("Engines that round, or sum in another order each time, are for those who ask", "[cuda]") {
