@@ -1,61 +1,26 @@
 // Attention of float32 and float64 by whole matrices, with our own products in the library's place, against the fused
 // kernels.
+#include "cuda/linalg/products.h"
+
 #include <catch2/catch.hpp>
-#include <cmath>
 
 #include "tapegrad/aten/functions_attention.h"
 #include "tapegrad/aten/functions_compare.h"
-#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/cuda/kernel_table.h"
-#include "tapegrad/cuda/linalg/product_library.h"
 #include "tapegrad/cuda/memory/device_allocator.h"
 
 using namespace tapegrad;
-using cuda::Product;
-using cuda::product_library;
+using cuda::own_products::asked;
+using cuda::own_products::difference;
+using cuda::own_products::filled;
+using cuda::own_products::takes;
+using cuda::own_products::with_products;
 
 namespace {
 
-int asked = 0, taken = 0;  // refused from number `taken` on, if that is not 0
-
-bool by_gemm(const cuda::Stream& stream, const Product& p) {
-  if (++asked; taken != 0 && asked > taken) return false;
-  product_library = nullptr;
-  const auto item = static_cast<int64_t>(element_size(p.dtype));
-  const auto nth = [&](const cuda::Matrix& m, int64_t i) {
-    return cuda::Matrix{static_cast<const char*>(m.data) + i * m.batch * item, m.row, m.col};
-  };
-  for (int64_t i = 0; i < p.batch; ++i)
-    cuda::gemm(stream, p.dtype, 1, p.m, p.n, p.k, p.alpha, nth(p.a, i), nth(p.b, i), p.beta,
-               static_cast<char*>(p.c) + i * (p.c_batch == 0 ? p.m * p.n : p.c_batch) * item);
-  product_library = &by_gemm;
-  return true;
-}
-
-Tensor filled(IntSpan sizes, DType dtype, int64_t seed) {
-  const Tensor t = empty_tensor(sizes, DType::float32);
-  for (int64_t i = 0; i < t.numel(); ++i)
-    static_cast<float*>(t.data_ptr())[i] = static_cast<float>((i * 37 + seed * 101) % 61 - 30) / 24;
-  const Tensor there = empty_tensor(TensorSpec{sizes, dtype, Device(DeviceType::CUDA, 0), {}});
-  there.copy_(to(t, dtype));
-  return there;
-}
-double difference(const Tensor& a, const Tensor& b) {
-  const auto here = [](const Tensor& t) {
-    const Tensor copy = empty_tensor(t.sizes(), DType::float64);
-    copy.copy_(t);
-    return copy;
-  };
-  const Tensor x = here(a), y = here(b);
-  double most = 0;
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    const double p = static_cast<const double*>(x.data_ptr())[i], q = static_cast<const double*>(y.data_ptr())[i];
-    const double d = p == q ? 0 : std::abs(p - q);
-    most = d > most || std::isnan(d) ? d : most;
-  }
-  return most;
-}
+int most = 0;  // products taken
+bool takes_some(const cuda::Product&) { return asked <= most; }
 
 }  // namespace
 
@@ -92,10 +57,9 @@ TEST_CASE("Attention by products is attention by the fused kernels", "[cuda]") {
       const bool in_blocks = k.causal && k.heads == k.shared && k.rows >= 512;
       const int products_wanted = in_blocks ? 7 * static_cast<int>((k.rows + 255) / 256) : 7;
       for (const int limit : {0, 1, 3, 5}) {
-        asked = 0, taken = limit;
-        product_library = &by_gemm;
-        const std::vector<Tensor> products = run();
-        product_library = nullptr;
+        most = limit;
+        takes = limit == 0 ? nullptr : &takes_some;
+        const std::vector<Tensor> products = with_products(run);
         CHECK((limit == 0 ? asked == products_wanted : asked > limit));
         for (size_t i = 0; i < fused.size(); ++i) {
           CAPTURE(limit, i);
@@ -113,15 +77,14 @@ TEST_CASE("Short of memory for scores, attention goes by the fused kernels", "[c
   cuda::DeviceAllocator& allocator = cuda::device_allocator(0);
   allocator.empty_cache();
   const double before = allocator.fraction();
-  asked = taken = 0;
-  product_library = &by_gemm;
-  const auto [all, all_lse] = _attention(q, k, v, Tensor(), true, 0.3, Tensor(), 1.0);
+  takes = nullptr;
+  const auto output = [&] { return std::get<0>(_attention(q, k, v, Tensor(), true, 0.3, Tensor(), 1.0)); };
+  const Tensor all = with_products(output);
   CHECK(asked == 8);
   allocator.empty_cache();
   allocator.set_fraction(0.0015);  // 6 of 4,096 MB
-  const auto [output, lse] = _attention(q, k, v, Tensor(), true, 0.3, Tensor(), 1.0);
-  product_library = nullptr;
+  const Tensor without = with_products(output);
   allocator.set_fraction(before);
-  CHECK(asked == 8);  // not a product more
-  CHECK(difference(output, all) < 2e-5);
+  CHECK(asked == 0);
+  CHECK(difference(without, all) < 2e-5);
 }

@@ -1,5 +1,5 @@
 // What a library of matrix products is told, and that it is asked first.
-#include "tapegrad/cuda/linalg/product_library.h"
+#include "cuda/linalg/products.h"
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/dispatch/float32_precision.h"
@@ -7,7 +7,6 @@
 #include "tapegrad/cuda/runtime/driver.h"
 
 #include <catch2/catch.hpp>
-#include <cmath>
 #include <vector>
 
 using namespace tapegrad;
@@ -16,6 +15,8 @@ using cuda::BlasMatrix;
 using cuda::Matrix;
 using cuda::Product;
 using cuda::product_library;
+using cuda::own_products::difference;
+using cuda::own_products::filled;
 
 TEST_CASE("A matrix with a dense dimension is its transpose to BLAS, or itself", "[cuda]") {
   const int64_t sizes[] = {1, 2, 5};
@@ -94,15 +95,6 @@ bool take_aligned(const cuda::Stream& stream, const Product& p) {
   return true;
 }
 
-Tensor on_device(IntSpan sizes, int64_t seed, DType dtype) {
-  const Tensor t = empty_tensor(sizes, DType::float32);
-  for (int64_t i = 0; i < t.numel(); ++i)
-    static_cast<float*>(t.data_ptr())[i] = static_cast<float>((i * 37 + seed * 101) % 61 - 30) / 240;
-  const Tensor there = empty_tensor(TensorSpec{sizes, dtype, Device(DeviceType::CUDA, 0), {}});
-  there.copy_(t);
-  return there;
-}
-
 }  // namespace
 
 TEST_CASE("Large matrices for 16-bit and TF32 products are copied to multiples of 16 bytes", "[cuda]") {
@@ -117,11 +109,11 @@ TEST_CASE("Large matrices for 16-bit and TF32 products are copied to multiples o
       for (const bool a_transposed : {false, true})
         for (const int b_kind : {0, 1, 2}) {  // as it lies, transposed, and the weight of a linear layer with a bias
           CAPTURE(dtype_name(dtype), s.m, s.n, s.k, a_transposed, b_kind);
-          const Tensor a = a_transposed ? transpose(on_device(DimVector{s.k, s.m}, 1, dtype), 0, 1)
-                                        : on_device(DimVector{s.m, s.k}, 1, dtype);
-          const Tensor b = b_kind == 0 ? on_device(DimVector{s.k, s.n}, 2, dtype)
-                                       : transpose(on_device(DimVector{s.n, s.k}, 2, dtype), 0, 1);
-          const Tensor bias = b_kind == 2 ? on_device(DimVector{s.n}, 3, dtype) : Tensor();
+          const Tensor a = a_transposed ? transpose(filled(DimVector{s.k, s.m}, dtype, 1, 240), 0, 1)
+                                        : filled(DimVector{s.m, s.k}, dtype, 1, 240);
+          const Tensor b = b_kind == 0 ? filled(DimVector{s.k, s.n}, dtype, 2, 240)
+                                       : transpose(filled(DimVector{s.n, s.k}, dtype, 2, 240), 0, 1);
+          const Tensor bias = b_kind == 2 ? filled(DimVector{s.n}, dtype, 3, 240) : Tensor();
           const auto multiply = [&] { return b_kind == 2 ? linear(a, transpose(b, 0, 1), bias) : matmul(a, b); };
           const Tensor own = multiply();
           unaligned_seen = padding_seen = false;
@@ -131,13 +123,7 @@ TEST_CASE("Large matrices for 16-bit and TF32 products are copied to multiples o
           product_library = nullptr;
           CHECK(!unaligned_seen);
           CHECK(padding_seen == (s.n * static_cast<int64_t>(element_size(dtype)) % 16 != 0));
-          const Tensor x = to(own, DType::float32, Device(DeviceType::CPU)),
-                       y = to(by_library, DType::float32, Device(DeviceType::CPU));
-          double most = 0;
-          for (int64_t i = 0; i < x.numel(); ++i)
-            most = std::max<double>(most, std::abs(static_cast<const float*>(x.data_ptr())[i] -
-                                                   static_cast<const float*>(y.data_ptr())[i]));
-          CHECK(most < (dtype == DType::float32 ? 1e-4 : 0.02));
+          CHECK(difference(own, by_library) < (dtype == DType::float32 ? 1e-4 : 0.02));
         }
   set_allow_tf32(allowed);
 }
