@@ -8,6 +8,11 @@
 #include "tapegrad/aten/linalg/openblas_scratch.h"
 #include "tapegrad/c10/error.h"
 
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace tapegrad::blas {
 namespace {
 
@@ -42,6 +47,10 @@ const char* better_core() {
   if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
     return "SkylakeX";
+#elif defined(__aarch64__)
+  // OpenBLAS 0.3.34 has kernels for SME, whose products were wrong where they were tried (qemu 7.2, without
+  // tapegrad, too). Those of plain SVE and NEON are right there.
+  if ((getauxval(AT_HWCAP2) & HWCAP2_SME) != 0) return (getauxval(AT_HWCAP) & HWCAP_SVE) != 0 ? "ARMV8SVE" : "ARMV8";
 #endif
   return nullptr;
 }
