@@ -7,6 +7,7 @@
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/number.h"
+#include "tapegrad/aten/sparse/operators.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/warning.h"
 
@@ -186,6 +187,7 @@ Tensor basic_view(const Tensor& input, const Basic& b) {
 }  // namespace
 
 Tensor get_subscript(const Tensor& input, std::span<const Subscript> subscripts) {
+  if (TG_UNLIKELY(input.is_sparse())) return sparse::subscript(input, subscripts);
   if (subscripts.size() == 1 && subscripts[0].kind == Kind::Int && input.ndim() > 0)
     return select(input, 0, geometry::wrap_index(subscripts[0].index, input.impl()->size(0), 0, "index"));
   const Basic basic = split_basic(input, subscripts);
@@ -194,6 +196,7 @@ Tensor get_subscript(const Tensor& input, std::span<const Subscript> subscripts)
 }
 
 void set_subscript(const Tensor& self, std::span<const Subscript> subscripts, const Operand& value) {
+  TG_CHECK(!self.is_sparse(), NotImplemented, "index: the entries of a sparse tensor cannot be assigned to");
   const Basic basic = split_basic(self, subscripts);
   const Tensor target = basic.changed ? basic_view(self, basic) : self;
   Tensor v = value.tensor();

@@ -1,12 +1,18 @@
 #include "tapegrad/aten/sparse/operators.h"
 
+#include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_join.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_scan.h"
+#include "tapegrad/aten/functions_sort.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/aten/index/subscript.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
+#include "tapegrad/aten/view/geometry.h"
 
 namespace tapegrad::sparse {
 void check_number(const char* op, const Tensor& self, const Tensor& other) {
@@ -97,6 +103,103 @@ Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
 Tensor t(const Tensor& input) {
   TG_CHECK(input.ndim() <= 2, Runtime, "t: expected at most 2 dimensions: got {}", format_ints(input.sizes()));
   return input.ndim() < 2 ? input : sparse::transpose(input, 0, 1);
+}
+
+namespace {
+// Entries `chosen` of a tensor, with the coordinates that the rows say.
+Tensor entries(const Tensor& input, const std::vector<Tensor>& rows, const Tensor& chosen, DimVector sizes,
+               bool coalesced) {
+  return Tensor(make_intrusive<SparseImpl>(raw::stack(rows, 0), tapegrad::index_select(values(input), 0, chosen),
+                                           std::move(sizes), coalesced || chosen.numel() <= 1));
+}
+
+std::vector<Tensor> rows_at(const Tensor& input, const Tensor& chosen) {
+  std::vector<Tensor> rows;
+  for (int64_t d = 0; d < sparse_dims(input); ++d)
+    rows.push_back(raw::index_select(raw::select(indices(input), 0, d), 0, chosen));
+  return rows;
+}
+}  // namespace
+
+Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index, bool) {
+  const SparseImpl& impl = impl_of(input, "index_select");
+  TG_CHECK(impl.compressed() < 0, NotImplemented,
+           "index_select: a tensor of coordinates is expected: got one that is compressed by rows or columns\n"
+           "use to_sparse_coo()");
+  TG_CHECK(!index.is_sparse() && index.ndim() == 1 && (index.dtype() == DType::int64 || index.dtype() == DType::int32),
+           Index, "index_select: expected a dense index of int64 or int32 with one dimension: got {} {}", index.dtype(),
+           format_ints(index.sizes()));
+  const int64_t dims = sparse_dims(input);
+  dim = wrap_dim(dim, input.ndim(), "index_select");
+  DimVector sizes(input.sizes());
+  sizes[static_cast<size_t>(dim)] = index.numel();
+  if (dim >= dims)
+    return Tensor(make_intrusive<SparseImpl>(
+        impl.indices(), tapegrad::index_select(impl.values(), dim - dims + 1, index), sizes, impl.coalesced()));
+  // Indices as subscripts, which may count from the end; of a range in this dimension, for the error's sake.
+  DimVector range(static_cast<size_t>(dim) + 1, 1);
+  range[static_cast<size_t>(dim)] = input.size(dim);
+  std::vector<Tensor> at_dim(range.size());
+  at_dim.back() = index;
+  const Tensor wanted = raw::reshape(
+      raw::_index(raw::reshape(arange(input.size(dim), DType::int64, device(input)), range), at_dim), {index.numel()});
+  // Entries in the order of their places, and the run of them that belongs to each index.
+  const auto [places, order] = raw::sort(raw::select(impl.indices(), 0, dim), 0, false, true);
+  const Tensor low = raw::searchsorted(places, Operand(wanted), false, false);
+  const Tensor counts = raw::sub(raw::searchsorted(places, Operand(wanted), false, true), Operand(low));
+  const Tensor first = raw::sub(low, Operand(raw::sub(raw::cumsum(counts, 0, {}), Operand(counts))));
+  const Tensor target = raw::_repeat_interleave_self(counts);  // which index each entry is for
+  const Tensor at =
+      raw::add(arange(target.numel(), DType::int64, target.device()), Operand(raw::index_select(first, 0, target)));
+  const Tensor chosen = raw::index_select(order, 0, at);
+  std::vector<Tensor> rows = rows_at(input, chosen);
+  rows[static_cast<size_t>(dim)] = target;
+  return entries(input, rows, chosen, std::move(sizes), dim == 0 && impl.coalesced());
+}
+
+Tensor select(const Tensor& input, int64_t dim, int64_t index) {
+  const SparseImpl& impl = impl_of(input, "select");
+  const int64_t dims = sparse_dims(input);
+  dim = wrap_dim(dim, input.ndim(), "select");
+  index = geometry::wrap_index(index, input.size(dim), dim, "select");
+  DimVector sizes(input.sizes());
+  sizes.erase(static_cast<size_t>(dim));
+  if (dim >= dims)
+    return Tensor(make_intrusive<SparseImpl>(impl.indices(), tapegrad::select(impl.values(), dim - dims + 1, index),
+                                             sizes, impl.coalesced()));
+  const Tensor chosen = raw::select(raw::nonzero(raw::eq(raw::select(impl.indices(), 0, dim), Scalar(index))), 1, 0);
+  if (dims == 1)
+    return tapegrad::sum(tapegrad::index_select(impl.values(), 0, chosen), IntSpan({0}), false, input.dtype());
+  std::vector<Tensor> rows = rows_at(input, chosen);
+  rows.erase(rows.begin() + dim);
+  return entries(input, rows, chosen, std::move(sizes), impl.coalesced());
+}
+
+Tensor subscript(const Tensor& input, std::span<const Subscript> subscripts) {
+  using Kind = Subscript::Kind;
+  const auto whole = [](const Subscript& s) {
+    return s.kind == Kind::Slice && s.start.value_or(0) == 0 && !s.stop && s.step.value_or(1) == 1;
+  };
+  int64_t rest = input.ndim(), dim = 0, ellipses = 0;
+  for (const Subscript& s : subscripts) {
+    TG_CHECK(s.kind == Kind::Int || s.kind == Kind::Ellipsis || whole(s), NotImplemented,
+             "index: a sparse tensor takes integers, `:` and `...`\nuse index_select(), or to_dense()");
+    const bool ellipsis = s.kind == Kind::Ellipsis;
+    TG_CHECK(!ellipsis || ++ellipses == 1, Index, "index: at most one Ellipsis (...) can stand in a subscript");
+    rest -= !ellipsis;
+  }
+  TG_CHECK(rest >= 0, Index, "index: too many indices for a tensor with {} dimensions: got {}", input.ndim(),
+           input.ndim() - rest);
+  Tensor out = input;
+  for (const Subscript& s : subscripts) {
+    if (s.kind == Kind::Ellipsis)
+      dim += std::exchange(rest, 0);
+    else if (s.kind == Kind::Slice)
+      ++dim;
+    else
+      out = tapegrad::select(out, dim, s.index);
+  }
+  return out;
 }
 
 }  // namespace tapegrad::sparse

@@ -4,6 +4,7 @@
 #include "tapegrad/aten/tensor.h"
 
 namespace tapegrad {
+struct Subscript;
 
 inline bool is_sparse(const Tensor& t) noexcept { return t.defined() && t.is_sparse(); }
 inline bool is_sparse(const Operand& t) noexcept { return is_sparse(t.tensor()); }
@@ -29,6 +30,11 @@ TG_COLD Tensor to(const Tensor& input, std::optional<DType> dtype, std::optional
 TG_COLD Tensor sum(const Tensor& input, OptionalInts dim, bool keepdim, std::optional<DType> dtype);
 TG_COLD Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1);
 TG_COLD Tensor t(const Tensor& input);
+// Entries in the order of the indices, those of an index that is named twice twice; one place of a dimension.
+TG_COLD Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index, bool sparse_grad);
+TG_COLD Tensor select(const Tensor& input, int64_t dim, int64_t index);
+// input[subscripts], of integers, whole slices and `...`; raises NotImplemented for others.
+TG_COLD Tensor subscript(const Tensor& input, std::span<const Subscript> subscripts);
 
 }  // namespace sparse
 }  // namespace tapegrad

@@ -3,8 +3,8 @@
 // dtype of the tensor that it represents, and an empty storage. Its device is DeviceType::Sparse, for which there are
 // neither kernels nor an allocator, so that operators without sparse support refuse it. Indices and values are ordinary
 // tensors on one device, and all work is done by operators on them: on the CPU, where the index of the sparse tensor's
-// device is 0, or on cuda:N, where it is 1 + N. Indices are checked once, when a tensor is made. Immutable; the tensors
-// it holds may be shared.
+// device is 0, or on cuda:N, where it is 1 + N. Indices are checked once, when a tensor is made. Immutable but for
+// what is known of the order of the entries; the tensors it holds may be shared.
 //
 // A matrix in a compressed form (CSR by rows, CSC by columns; compressed.cpp) is one whose entries are sorted by that
 // dimension, with `starts` beside them: where each row's or column's entries begin. It keeps its indices as
@@ -23,6 +23,8 @@ class TG_API SparseImpl final : public TensorImpl {
   const Tensor& indices() const noexcept { return indices_; }
   const Tensor& values() const noexcept { return values_; }
   bool coalesced() const noexcept { return coalesced_; }
+  // What the caller knows of the entries; that they are so is not looked at, as in PyTorch.
+  void set_coalesced(bool coalesced) noexcept { coalesced_ = coalesced; }
   int compressed() const noexcept { return compressed_; }
   const Tensor& starts() const noexcept { return starts_; }
 

@@ -49,6 +49,13 @@ Tensor compress(const Tensor& t) {
 }
 bool is_coalesced(const Tensor& t) { return sparse::impl_of(t, "is_coalesced").coalesced(); }
 
+Tensor set_coalesced(PyObject* tensor, PyObject* coalesced) {
+  const Tensor t = to_tensor(tensor, {"_coalesced_", "self"});
+  sparse::impl_of(t, "_coalesced_");
+  static_cast<sparse::SparseImpl*>(t.impl())->set_coalesced(to_bool(coalesced, {"_coalesced_", "coalesced"}));
+  return t;
+}
+
 }  // namespace
 
 PyMethodDef sparse_functions[] = {
@@ -64,6 +71,7 @@ PyMethodDef sparse_functions[] = {
     method<"_sparse_indices", of_tensor<indices_of>>("_sparse_indices(tensor)"),
     method<"_sparse_values", of_tensor<values_of>>("_sparse_values(tensor)"),
     method<"_sparse_is_coalesced", of_tensor<is_coalesced>>("_sparse_is_coalesced(tensor)"),
+    method<"_sparse_set_coalesced", set_coalesced>("_sparse_set_coalesced(tensor, coalesced)"),
     method<"_sparse_coalesce", of_tensor<sparse::coalesce>>("_sparse_coalesce(tensor)"),
     method<"_sparse_to_dense", of_tensor<sparse::to_dense>>("_sparse_to_dense(tensor)"),
     {nullptr, nullptr, 0, nullptr},

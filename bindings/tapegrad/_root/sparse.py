@@ -169,6 +169,11 @@ def sparse_mask(self, mask):
     return _C._sparse_with_values(mask, self[tuple(mask._indices().unbind(0))])
 
 
+def _coalesced_(self, coalesced):
+    """Says whether the entries are sorted, each place once, which the caller knows; nothing is looked at."""
+    return _C._sparse_set_coalesced(self, coalesced)
+
+
 def _add_methods() -> None:
     from .._tensor import _asking
 
@@ -191,7 +196,7 @@ def _add_methods() -> None:
     Tensor._nnz = method("_nnz", lambda t: _C._sparse_values(t).size(0), "How many entries a sparse tensor has.")
     Tensor.sparse_dim = method("sparse_dim", lambda t: _C._sparse_indices(t).size(0) if t._is_any_sparse else 0, "How many dimensions the indices of a sparse tensor address.")
     Tensor.dense_dim = method("dense_dim", lambda t: _C._sparse_values(t).dim() - 1 if t._is_any_sparse else t.dim(), "How many dimensions each value of a sparse tensor has.")
-    for function in (indices, values, to_dense, to_sparse, to_sparse_csr, to_sparse_csc, sparse_mask, *_index_methods):
+    for function in (indices, values, to_dense, to_sparse, to_sparse_csr, to_sparse_csc, sparse_mask, _coalesced_, *_index_methods):
         setattr(Tensor, function.__name__, _asking(function))
 
 

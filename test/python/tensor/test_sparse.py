@@ -162,7 +162,7 @@ def test_mistakes(args, text):
         tg.sparse_coo_tensor(*args)
 
 
-REFUSED = [lambda s: s.numpy(), lambda s: s.tolist(), lambda s: s.exp(), lambda s: s[0], lambda s: s.view(-1), lambda s: s.reshape(6), lambda s: tg.cat([s, s]),
+REFUSED = [lambda s: s.numpy(), lambda s: s.tolist(), lambda s: s.exp(), lambda s: s[0:1], lambda s: s.view(-1), lambda s: s.reshape(6), lambda s: tg.cat([s, s]),
            lambda s: s.add_(1), lambda s: s.add_(s), lambda s: s.mul_(tg.ones(2, 3)), lambda s: tg.zeros(2, 3).mul_(s), lambda s: s.copy_(tg.zeros(2, 3)), lambda s: tg.zeros(2, 3).copy_(s), lambda s: tg.zeros(3, 2).add_(s), lambda s: tg.zeros(2, 3).long().add_(s),
            lambda s: tg.zeros(2, 3, requires_grad=True).add_(s), lambda s: (tg.zeros(2, 3, requires_grad=True) * 1).sub_(s),
            lambda s: s.to("meta"), lambda s: tg.zeros_like(s), lambda s: s + tg.ones(2, 3), lambda s: s @ s, lambda s: s.item(),
@@ -425,3 +425,88 @@ def test_no_sparse_dimension():
     x = tg.tensor(values, requires_grad=True)
     tg.sparse_coo_tensor(tg.zeros((0, 5), dtype=tg.int64), x, (1, 2)).coalesce().values().sum().backward()
     assert (x.grad == 1).all()
+
+
+@pytest.mark.parametrize("index", [[1, 0, 1], [-1, 0], [2, 2, 2, 2], [], [1]])
+@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("values", [VALUES, [1, 2, 3, -4], [True, False, True, True], [[1.0, 2], [3, 4], [5, 6], [7, 8]]])
+@pytest.mark.parametrize("coalesced", [False, True])
+def test_index_select(index, dim, values, coalesced):
+    for mine, theirs in [pair([[0, 1, 1, 0], [2, 0, 2, 2]], values, (3, 3, 2) if isinstance(values[0], list) else (3, 3))]:
+        if coalesced:
+            mine, theirs = mine.coalesce(), theirs.coalesce()
+        if dim == -1 and isinstance(values[0], list):
+            index = [i % 2 for i in index]  # a dense dimension, which does not count from the end
+        result = mine.index_select(dim, tg.tensor(index, dtype=tg.int64))
+        same(result, theirs.index_select(dim, torch.tensor(index, dtype=torch.int64)))
+        np.testing.assert_array_equal(result.to_dense().numpy(), mine.to_dense().numpy().take(index, dim) if index else result.to_dense().numpy())
+        if result.is_coalesced():
+            places = result._indices().numpy()
+            assert np.array_equal(np.unique(places, axis=1), places)
+
+
+@pytest.mark.parametrize("values", [VALUES, [1, 2, 3, -4], [True, False, True, True], [[1.0, 2], [3, 4], [5, 6], [7, 8]]])
+@pytest.mark.parametrize("dtype", [None, "int8", "float64"])
+def test_select(values, dtype):
+    mine, theirs = pair([[0, 1, 1, 0], [2, 0, 2, 2]], values, (3, 3, 2) if isinstance(values[0], list) else (3, 3))
+    if dtype and not isinstance(values[0], bool):
+        mine, theirs = mine.to(getattr(tg, dtype)), theirs.to(getattr(torch, dtype))
+    for d in range(-1, mine.dim()):
+        for k in (-1, 0, 1, *([2] if mine.shape[d] == 3 else [])):
+            same(mine.select(d, k), theirs.select(d, k))
+            if d >= 0:
+                key = (*[slice(None)] * d, k)
+                same(mine[key], theirs[key])
+                last = min(k, mine.shape[-1] - 1)
+                same(mine[..., last], theirs[..., last])
+    same(mine[1], theirs[1])
+    same(mine[0, 2], theirs[0, 2])  # of one sparse dimension: dense
+    same(tg.select(mine.to_sparse_csr(), 0, 1) if mine.dim() == 2 else mine[1], theirs[1])
+
+
+def test_selected_entries_have_gradients():
+    values = tg.tensor([3.0, 4.0, 5.0], requires_grad=True)
+    sparse = tg.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], values, (2, 3))
+    for use, wanted in ((lambda: tg.sparse.sum(sparse.index_select(0, tg.tensor([1, 1, 0]))), [1, 2, 2]),
+                        (lambda: tg.sparse.sum(sparse[1]), [0, 1, 1]), (lambda: sparse[1, 2], [0, 0, 1]),
+                        (lambda: (sparse.index_select(1, tg.tensor([2, 0, 2])).to_dense() ** 2).sum(), [12, 8, 20])):  # fmt: skip
+        values.grad = None
+        use().backward()
+        assert values.grad.tolist() == wanted
+
+
+@pytest.mark.parametrize("use, error, text", [
+    (lambda s: s.index_select(1, tg.tensor([0, 3])), IndexError, "index 3 is out of bounds for dimension 1 with size 3"),
+    (lambda s: s.index_select(0, tg.tensor([-3])), IndexError, "index -3 is out of bounds for dimension 0 with size 2"),
+    (lambda s: s.index_select(2, tg.tensor([0])), IndexError, "expected to be in range of \\[-2, 1\\], but got 2"),
+    (lambda s: s.index_select(0, tg.tensor([0.0])), IndexError, "expected a dense index of int64 or int32 with one dimension: got float32 \\[1\\]"),
+    (lambda s: s.index_select(0, tg.tensor(0)), IndexError, "with one dimension: got int64 \\[\\]"),
+    (lambda s: s.to_sparse_csr().index_select(0, tg.tensor([0])), NotImplementedError, "compressed by rows or columns"),
+    (lambda s: s.select(0, 2), IndexError, "select: index 2 is out of bounds for dimension 0 with size 2"),
+    (lambda s: s[2], IndexError, "index 2 is out of bounds for dimension 0 with size 2"),
+    (lambda s: s[0, 0, 0], IndexError, "too many indices for a tensor with 2 dimensions: got 3"),
+    (lambda s: s[..., 0, ...], IndexError, "at most one Ellipsis"),
+    (lambda s: s[0:1], NotImplementedError, "a sparse tensor takes integers, `:` and `...`"),
+    (lambda s: s[tg.tensor([0])], NotImplementedError, "use index_select"),
+    (lambda s: s.__setitem__(0, 1.0), NotImplementedError, "cannot be assigned to"),
+    (lambda s: s[None], NotImplementedError, "a sparse tensor takes integers"),
+])  # fmt: skip
+def test_mistakes_of_selection(use, error, text):
+    with pytest.raises(error, match=text):
+        use(pair()[0].coalesce())
+
+
+def test_selection_of_nothing():
+    empty = tg.sparse_coo_tensor(tg.zeros(2, 0, dtype=tg.int64), tg.zeros(0), (0, 3))
+    assert tuple(empty.index_select(0, tg.zeros(0, dtype=tg.int64)).shape) == (0, 3)
+    assert tuple(empty.index_select(1, tg.tensor([0, 0])).shape) == (0, 2) and tuple(empty[:, 2].shape) == (0,)
+    places = tg.sparse_coo_tensor(tg.zeros(0, 2, dtype=tg.int64), tg.ones(2, 3), (3,))  # no sparse dimension
+    assert places[1].to_dense().item() == 2.0 and places.index_select(0, tg.tensor([1, 1])).to_dense().tolist() == [2, 2]
+
+
+def test_the_caller_may_say_that_entries_are_sorted():
+    sparse = tg.sparse_coo_tensor([[0, 1], [2, 0]], [3.0, 4.0], (2, 3))
+    assert not sparse.is_coalesced() and sparse._coalesced_(True) is sparse and sparse.is_coalesced()
+    assert sparse.indices().tolist() == [[0, 1], [2, 0]] and not sparse._coalesced_(False).is_coalesced()
+    with pytest.raises(RuntimeError, match="_coalesced_: expected a sparse tensor: got a dense one"):
+        tg.ones(2)._coalesced_(True)

@@ -176,7 +176,7 @@ def test_files(form, tmp_path):
 
 def test_what_it_cannot_do_is_refused():
     mine = tg.eye(3).to_sparse_csr()
-    for refused in (lambda: mine[0], lambda: mine.exp(), lambda: mine.numpy(), lambda: mine.view(9), lambda: mine.untyped_storage(), lambda: tg.from_dlpack(mine),
+    for refused in (lambda: mine[0:1], lambda: mine.exp(), lambda: mine.numpy(), lambda: mine.view(9), lambda: mine.untyped_storage(), lambda: tg.from_dlpack(mine),
                     lambda: mine.to("meta"), lambda: mine + 1, lambda: list(mine), lambda: mine.tolist()):
         with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
             refused()
