@@ -91,18 +91,31 @@ def holds_attributes_only(cls: type) -> bool:
             and not any(hasattr(cls, name) for name in ("__setstate__", "__del__", "__getnewargs__", "__getnewargs_ex__")))
 
 
-def plain_class(module: str, name: str):
-    """A class of the program's own, already imported, whose objects are attributes and nothing else; or None.
-
-    Files may hold objects of such classes while a program runs under PyTorch's name (compat.install), where it expects that.
-    """
+def program_class(module: str, name: str):
+    """A class of the program's own, already imported; or None. A file may name it, as data, while a program runs under PyTorch's
+    name (compat.install), where it expects that."""
     compat = sys.modules.get(f"{__package__.partition('.')[0]}.compat")
     if compat is None or not compat.is_installed() or module.partition(".")[0] in (*_SUSPICIOUS, *sys.stdlib_module_names):
         return None
     found = sys.modules.get(module)
     for part in name.split("."):
         found = None if found is None or part.startswith("__") else vars(found).get(part)
-    return found if isinstance(found, type) and found.__module__ == module and holds_attributes_only(found) else None
+    return found if isinstance(found, type) and found.__module__ == module else None
+
+
+def plain_class(module: str, name: str):
+    """The same of a class whose objects are attributes and nothing else: files may hold its objects, too."""
+    found = program_class(module, name)
+    return found if found is not None and holds_attributes_only(found) else None
+
+
+def class_named(value) -> list | None:
+    """[module, class] of a class that stands in data itself, or None."""
+    if not isinstance(value, type) or "<" in value.__qualname__:
+        return None
+    named = [value.__module__, value.__qualname__]
+    allowed = dict(map(_named, _safe)).get(".".join(named)) is value
+    return named if allowed or module_class(*named) is value or program_class(*named) is value else None
 
 
 _FUNCTIONS = {"torch.nn.functional": "nn.functional", "torch._C._nn": "nn.functional", "torch": "", "tapegrad.nn.functional": "nn.functional",
@@ -174,6 +187,15 @@ class Policy:
         if not isinstance(cls, type):
             raise FileError(f"load: {'.'.join(named)[:200]} is no class")
         return self.set_state(self.new(cls), state)
+
+    def named_class(self, named):
+        """A class of the container format that stands in data itself; no object is made of it here."""
+        if not (isinstance(named, list) and len(named) == 2 and all(isinstance(n, str) for n in named)):
+            raise FileError("load: a class has no name")
+        found = (None if self.weights_only else program_class(*named)) or self.find(*named)
+        if not isinstance(found, type):
+            raise FileError(f"load: {'.'.join(named)[:200]} is no class")
+        return found
 
     def member(self, cls, *args):
         """The member of an enumeration with a value. No method of a class that was not allowed runs for a file: neither the

@@ -34,7 +34,7 @@ from ..storage import TypedStorage, UntypedStorage
 from ..utils.hooks import RemovableHandle
 from .container_reader import checked_sparse, over
 from .errors import FileError, guarded
-from .objects import Policy, check_attribute, check_key, numpy_array, numpy_dtype, numpy_scalar
+from .objects import Policy, check_attribute, check_key, numpy_array, numpy_dtype, numpy_scalar, program_class
 from .unpickle import Placeholder, Unpickler
 
 STORAGES = {"DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
@@ -313,6 +313,7 @@ class Reader:
         self.encoding, self.errors = encoding, errors
         self.calls = {id(value): call for value, call in _CALLED.values()}
         self.allowed: dict[int, object] = {}  # classes and functions of the caller that were named
+        self.only_named: dict[int, FileError] = {}  # classes that are data, and why no object is made of them
         for name, function in (("_rebuild_from_type_v2", self._from_type), ("_rebuild_device_tensor_from_cpu_tensor", self._from_cpu),
                                ("_rebuild_device_tensor_from_numpy", self._from_numpy), ("_rebuild_xla_tensor", self._from_numpy),
                                ("_rebuild_sparse_tensor", self._sparse)):
@@ -351,7 +352,14 @@ class Reader:
             self.calls[id(found)] = (lambda *args: Placeholder()) if self.dry else _method
             return found
         if found is None:
-            found = self.policy.find(module, name)
+            try:
+                found = self.policy.find(module, name)
+            except FileError as error:  # a class may still stand in the data itself: nothing is made of it
+                found = None if self.policy.weights_only else program_class(module, name)
+                if found is None:
+                    raise
+                self.only_named[id(found)] = error
+                return found
         self.allowed[id(found)] = found
         if isinstance(found, type) and issubclass(found, enum.Enum):
             self.calls[id(found)] = (lambda *args: Placeholder()) if self.dry else lambda *args: self.policy.member(found, *args)
@@ -373,6 +381,8 @@ class Reader:
     def new(self, cls, args):
         if not isinstance(cls, type):
             raise FileError("load: an object has no class")
+        if id(cls) in self.only_named:
+            raise self.only_named[id(cls)]
         if id(cls) in self.allowed:
             return Placeholder() if self.dry else self.policy.new(cls, *args)
         if cls not in _NEW:

@@ -206,6 +206,8 @@ class _Stream:
         elif objects.function_named(value) is not None:
             place, _, name = objects.function_named(value).rpartition(".")
             self.name(f"torch.{place}" if place else "torch", name)
+        elif (named := objects.class_named(value)) is not None:
+            self.name("torch.nn" if named[0].startswith("tapegrad.nn") else named[0], named[1])
         else:
             (module, name), state = objects.take_apart(value, path)
             if module.startswith("tapegrad.nn"):  # PyTorch has the same layers

@@ -121,6 +121,8 @@ class Encoder:
         function = objects.function_named(value)
         if function is not None:
             return {"$function": function}
+        if (named := objects.class_named(value)) is not None:
+            return {"$class": named}
         named, state = objects.take_apart(value, path)
         return {"$object": named, "state": self.encode(state, path)}
 
@@ -278,6 +280,9 @@ class Decoder:
 
     def read_function(self, value, data):
         return self.policy.function(value)
+
+    def read_class(self, value, data):
+        return self.policy.named_class(value)
 
     def read_object(self, value, data):
         return self.policy.put_together(value, self.decode(data["state"]))

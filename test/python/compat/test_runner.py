@@ -278,6 +278,32 @@ if __name__ == "__main__":
     for name in "open.pt", "open.bin":
         torch.save([Open.ONE, Open.FEW], name)
         assert torch.load(name, weights_only=False) == [Open.ONE, Open.FEW]
+    for name in "class.pt", "class.bin":  # a class itself, of which no object is made: data sets of graph networks keep theirs
+        torch.save(({"x": torch.ones(2)}, Guarded, torch.nn.Linear), name)
+        try:
+            torch.load(name)
+        except RuntimeError as error:
+            assert "add_safe_globals([" in str(error), error
+        else:
+            sys.exit("loaded with weights_only=True")
+        with torch.serialization.safe_globals([Guarded, torch.nn.Linear]):
+            assert torch.load(name)[1:] == (Guarded, torch.nn.Linear)
+    assert torch.load("class.pt", weights_only=False)[1:] == (Guarded, torch.nn.Linear)
+    import subprocess
+    for value in subprocess.Popen, int, type("Local", (), {"__qualname__": "f.<locals>.Local"}):
+        try:
+            torch.save(value, "class.pt")
+        except TypeError as error:
+            assert "functions and classes are not data" in str(error), error
+        else:
+            sys.exit(f"{value} was saved")
+    from tapegrad._files.objects import Policy
+    for named in ["subprocess", "Popen"], ["no.such.module", "A"], ["__main__", "Guarded.__setstate__"], ["__main__", 1], "x", ["torch", "add"]:
+        try:
+            Policy(weights_only=False).named_class(named)
+        except RuntimeError:
+            continue
+        sys.exit(f"{named} was found")
     few = Open._member_map_.pop("FEW")
     for name in "open.pt", "open.bin":
         refused(name, "no Open has the value (('a',")
