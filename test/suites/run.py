@@ -104,7 +104,7 @@ def _run(suite: Suite, library: str, options, plugin=(), variables=()) -> Outcom
     paths = [str(root / p) for p in suite.path or [suite.within or "."]]
     if library == "tapegrad":
         paths.append(str((options.package or package()).resolve()))
-    if plugin:
+    if plugin or "-p" in suite.arguments:
         paths.append(str(_TABLE.parent.parent))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **suite.environment, "PYTHONPATH": os.pathsep.join(paths),
                    **dict(variables)}  # fmt: skip
