@@ -29,11 +29,14 @@ void check_same_dtype(const Tensor& input, const Tensor& source, const char* op)
 }
 
 // A source as index_add and index_copy take it: the input's sizes, with the index's length in `dim`.
-void check_source(const Tensor& input, int64_t d, const Tensor& index, const Tensor& source, const char* op) {
+void check_source(const Tensor& input, int64_t d, const Tensor& index, const Tensor& source, const char* op,
+                  bool number_allowed = false) {
   check_same_dtype(input, source, op);
   DimVector expected(input.sizes());
   if (!expected.empty()) expected[d] = index.numel();
-  const bool scalar_like = expected.empty() && source.numel() == 1 && source.ndim() <= 1 && index.numel() == 1;
+  const bool one = source.numel() == 1 && index.numel() == 1;
+  const bool scalar_like =
+      one && (expected.empty() ? source.ndim() <= 1 : number_allowed && input.ndim() == 1 && source.ndim() == 0);
   TG_CHECK(
       IntSpan(expected) == source.sizes() || scalar_like, Runtime,
       "{}: source tensor shape must match self tensor shape, excluding the specified dimension: expected sizes {} for "
@@ -84,7 +87,7 @@ TensorSpec index_add_shape(const Tensor& input, int64_t dim, const Tensor& index
 
 TensorSpec index_copy_shape(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source) {
   int64_t d = check_vector_index(input, dim, index, "index_copy");
-  check_source(input, d, index, source, "index_copy");
+  check_source(input, d, index, source, "index_copy", true);
   return like(input);
 }
 

@@ -56,8 +56,8 @@ void check_not_empty(const Op& op, const Tensor& input, uint64_t mask, bool dims
            op.name, format_ints(input.sizes()));
   for (int d = 0; d < input.ndim(); ++d)
     if (mask >> d & 1)
-      TG_CHECK(input.impl()->size(d) != 0, Index, "{}: dimension {} to reduce over has size 0: got shape {}", op.name,
-               d, format_ints(input.sizes()));
+      TG_CHECK(input.impl()->size(d) != 0, Index, "{}: Expected reduction dim {} to have non-zero size: got shape {}",
+               op.name, d, format_ints(input.sizes()));
 }
 
 // Appends a dimension, merged with the last one if their strides allow.
@@ -125,6 +125,13 @@ Tensor run(const Op& op, const Tensor& input, OptionalInts dim, bool keepdim, st
       can_cast(types.result, out.dtype()))
     types = types_for(op, input, out.dtype());
   check_not_empty(op, input, mask, dim && !dim->empty());
+  if (out.defined()) {
+    const bool truth = out.dtype() == DType::bool_ || out.dtype() == DType::uint8;
+    TG_CHECK(op.result != Result::Bool || truth, Runtime, "{0}: {0} only supports bool tensor for result, got: {1}",
+             op.name, out.dtype());
+    TG_CHECK(!dtype || *dtype == out.dtype(), Runtime, "{}: Expected out tensor to have dtype {}, but got {} instead",
+             op.name, *dtype, out.dtype());
+  }
   const TensorSpec spec{result_sizes(input, mask, keepdim), types.result, input.device(), {}};
   const Tensor target = out.defined() ? out_target(op.name, out, spec, {&input}) : empty_tensor(spec);
   if (!input.is_meta() && target.numel() > 0) {

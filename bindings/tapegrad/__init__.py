@@ -93,7 +93,16 @@ from ._lazy import more_names as _more_names  # noqa: E402
 from ._root import *  # noqa: E402, F403
 from ._root.legacy import *  # noqa: E402, F403
 from ._root.lowrank import lu, pca_lowrank, svd_lowrank  # noqa: E402
-from ._root.overloads import atleast_1d, atleast_2d, atleast_3d, einsum, frobenius_norm, nuclear_norm, tensordot  # noqa: E402
+from ._root.overloads import (  # noqa: E402, F401
+    _aminmax,
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    einsum,
+    frobenius_norm,
+    nuclear_norm,
+    tensordot,
+)
 from ._root.segments import _segment_reduce, segment_reduce, vander  # noqa: E402, F401
 from ._root.settings import (  # noqa: E402
     are_deterministic_algorithms_enabled,

@@ -129,6 +129,8 @@ def histogramdd(input, bins, range=None, weight=None, density=False):
         raise RuntimeError(f"histogramdd: expected bins for each of {n} coordinates: got {len(bins)}")
     if range is not None and len(range) != 2 * n:
         raise RuntimeError(f"histogramdd: expected {2 * n} ends of ranges: got {len(range)}")
+    if n == 0:
+        return _Histogramdd(_ops["full"]((), float("nan") if density else 0.0, dtype=input.dtype, device=input.device), ())
     edges = []
     points = input.detach().reshape(-1, n)
     for k, wanted in enumerate(bins):

@@ -65,6 +65,12 @@ def frobenius_norm(input, dim=None, keepdim=False, *, out=None):
 
 
 @overridable
+def _aminmax(input, dim=None, keepdim=False):
+    """aminmax by the private name that old observers of quantization call."""
+    return _rows["aminmax"](input, dim=dim, keepdim=keepdim)
+
+
+@overridable
 def tensordot(a, b, dims=2, out=None):
     """Sum of products over dimensions of a and b.
 
@@ -75,7 +81,7 @@ def tensordot(a, b, dims=2, out=None):
         dims = dims.tolist() if dims.numel() > 1 else dims.item()
     if isinstance(dims, int):
         if dims < 0:
-            raise RuntimeError(f"tensordot: dims must not be negative: got {dims}")
+            raise RuntimeError(f"tensordot: expects dims >= 0: got {dims}")
         if dims > min(a.dim(), b.dim()):
             raise RuntimeError(f"tensordot: dims must not exceed the operands' {min(a.dim(), b.dim())} dimensions: got {dims}")
         return _rows["tensordot"](a, b, dims, **extra)

@@ -50,7 +50,15 @@ def segment_reduce(data, reduce, *, lengths=None, indices=None, offsets=None, ax
         result = result.index_add(0, places, rows)
     else:
         index = places.reshape(-1, *[1] * len(rest)).expand(rows.shape)
-        result = result.scatter_reduce(0, index, rows, {"max": "amax", "min": "amin", "prod": "prod"}[reduce], include_self=True)
+        odd = rows.isnan() if rows.dtype.is_floating_point else None
+        odd = odd if odd is not None and bool(odd.any()) else None
+        factors = rows if odd is None or reduce != "prod" else rows.masked_fill(odd, 1)
+        result = result.scatter_reduce(0, index, factors, {"max": "amax", "min": "amin", "prod": "prod"}[reduce], include_self=True)
+        if odd is not None:
+            # NaN are the extremes of their part, and share its gradient; one NaN among factors has that of the others' product.
+            none = _ops["zeros"](result.shape, dtype=data.dtype, device=data.device)
+            count, total = none.index_add(0, places, odd.to(data.dtype)), none.index_add(0, places, rows.masked_fill(~odd, 0))
+            result = _ops["where"](count > 0, result * total * none.masked_fill(count > 1, float("nan")).add(1) if reduce == "prod" else total / count, result)
     if reduce == "mean":
         sizes = flat_lengths.reshape(-1, *[1] * len(rest))
         empty = _EMPTY["mean"] if initial is None else initial

@@ -242,3 +242,22 @@ def test_functional_call():
         nn.utils.stateless.functional_call(net, other, tg.ones(1, 2), strict=True)
     wrapped = nn.DataParallel(net)
     assert list(wrapped.state_dict())[0] == "module.0.weight" and tg.equal(wrapped(tg.ones(1, 2)), net(tg.ones(1, 2)))
+
+
+@pytest.mark.parametrize("lib", ["tapegrad", "torch"])
+def test_private_functions_of_pruning_and_words_of_sequences(lib):
+    nn = pytest.importorskip(lib, reason="compared with PyTorch").nn
+    prune, rnn, zeros = nn.utils.prune, nn.utils.rnn, pytest.importorskip(lib).zeros
+    for amount, error in (("x", TypeError), (1.1, ValueError), (-10, ValueError)):
+        with pytest.raises(error):
+            prune._validate_pruning_amount_init(amount)
+    with pytest.raises(ValueError, match="amount=20 should be smaller than the number of parameters to prune=19"):
+        prune._validate_pruning_amount(20, 19)
+    prune._validate_pruning_amount(0.3, 0)
+    assert [prune._compute_nparams_toprune(a, 15) for a in (0, 10, 1, 1.0, 0.4)] == [0, 10, 1, 15, 6]
+    with pytest.raises(RuntimeError, match="Expected iterable for input sequences, but got arg of type"):
+        rnn.pad_sequence(5)
+    with pytest.raises(RuntimeError, match="Cannot pack empty tensors"):
+        rnn.pack_padded_sequence(zeros(0, 1, 10), zeros(1).long() + 1)
+    with pytest.raises(RuntimeError, match="Cannot pack empty tensors"):
+        rnn.pack_padded_sequence(zeros(0, 0), [])

@@ -115,7 +115,7 @@ def test_bincount_finds_the_negative_value(bad):
     x = tg.tensor(RNG.integers(0, 9, 5000))
     assert tg.bincount(x).tolist() == np.bincount(x.numpy()).tolist()
     x[bad] = -3
-    with pytest.raises(RuntimeError, match=f"values must not be negative: got -3 at index {bad}"):
+    with pytest.raises(RuntimeError, match=f"only 1-d non-negative integral inputs are supported: got -3 at index {bad}"):
         tg.bincount(x)
 
 
@@ -371,3 +371,20 @@ def test_an_expanded_index_gathers_whole_rows(sizes, dim, dtype):
             assert np.array_equal(got.numpy(), expected)
     with pytest.raises((IndexError, RuntimeError), match="index 99 is out of"):
         tg.from_numpy(x).gather(dim, tg.full(index.shape, 99).expand(*index.shape[: dim + 1], *sizes[dim + 1 :]))
+
+
+@pytest.mark.parametrize("index", [1, [1]])
+def test_index_copy_of_a_number(index):
+    source = tg.tensor(5.0, requires_grad=True)
+    x = tg.ones(3, requires_grad=True)
+    result = x.index_copy(0, tg.tensor(index), source)
+    assert result.tolist() == [1, 5, 1]
+    (result * tg.tensor([1.0, 2, 3])).sum().backward()
+    assert source.grad.item() == 2 and x.grad.tolist() == [1, 0, 3]
+    batch = tg.vmap(lambda s: tg.ones(3).index_copy(0, tg.tensor([1]), s))(tg.tensor([7.0, 8]))
+    assert batch.tolist() == [[1, 7, 1], [1, 8, 1]]
+    with pytest.raises(RuntimeError, match="index_add: source tensor shape must match"):
+        tg.ones(3).index_add(0, tg.tensor([1]), tg.tensor(5.0))
+    for bad in ((tg.ones(3, 2), tg.tensor([1])), (tg.ones(3), tg.tensor([1, 2]))):
+        with pytest.raises(RuntimeError, match="index_copy: source tensor shape must match"):
+            bad[0].index_copy(0, bad[1], tg.tensor(5.0))

@@ -206,3 +206,18 @@ def test_diff_of_what_does_not_fit():
     for other, text in ((tg.ones(3), "to be the same dimension as input"), (tg.ones(1, 2), "to match that of input except along the differencing dimension")):
         with pytest.raises(RuntimeError, match=text):
             x.diff(dim=0, prepend=other)
+
+
+@pytest.mark.parametrize("lib", ["tapegrad", "torch"])
+def test_dtypes_that_out_must_have(lib):
+    lib = pytest.importorskip(lib, reason="compared with PyTorch")
+    x = lib.ones(3, 4)
+    for name in ("any", "all"):
+        for dtype in (lib.float32, lib.int8, lib.int64, lib.complex64):
+            with pytest.raises(RuntimeError, match=f"{name} only supports bool tensor for result, got"):
+                getattr(lib, name)(x, 0, out=lib.empty(4, dtype=dtype))
+        assert [getattr(lib, name)(x, 0, out=lib.empty(4, dtype=d)).dtype for d in (lib.bool, lib.uint8)] == [lib.bool, lib.uint8]
+    for name in ("sum", "prod", "mean"):
+        with pytest.raises(RuntimeError, match="Expected out tensor to have dtype "):
+            getattr(lib, name)(x, 0, dtype=lib.float32, out=lib.empty(4, dtype=lib.float64))
+        assert getattr(lib, name)(x, 0, dtype=lib.float64, out=lib.empty(4, dtype=lib.float64)).tolist() == [3, 3, 3, 3] or name != "sum"

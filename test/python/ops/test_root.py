@@ -51,6 +51,9 @@ CASES = {
     "fill_": lambda t, x: t.fill_(x(3), 2),
     "histogramdd": lambda t, x: (lambda r: (r.hist, *r.bin_edges))(t.histogramdd(x(9, 2), [3, 4])),
     "histogramdd range": lambda t, x: (lambda r: (r.hist, *r.bin_edges))(t.histogramdd(x(9, 2), 3, range=(0.0, 1.0, 0.2, 0.8), density=True)),
+    "histogramdd of nothing": lambda t, x: (t.histogramdd(x(9, 0), []).hist, t.histogramdd(x(9, 0), 4, density=True).hist),
+    "_aminmax": lambda t, x: t._aminmax(x(4)),
+    "_aminmax dim": lambda t, x: t._aminmax(x(4, 3), 1, True),
     "triplet_margin_with_distance_loss": lambda t, x: t.nn.functional.triplet_margin_with_distance_loss(
         x(3, 4), x(4, 3).t(), x(3, 4) * 2, distance_function=lambda a, b: (a - b).abs().sum(-1), swap=True, reduction="none"),
 }

@@ -26,6 +26,20 @@ def test_segment_reduce(reduce, initial, shape, lengths, axis, by_offsets):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
 
 
+@pytest.mark.parametrize("reduce", ["max", "min", "sum", "mean", "prod"])
+@pytest.mark.parametrize("initial", [None, 2.0])
+def test_segment_reduce_of_nan(reduce, initial):
+    data, weight = np.array([1, np.nan, 3, np.nan, 5, 5, np.nan, 4, 4]), np.array([1.0, 2, 3, 4])
+    results = []
+    for lib in (tg, torch):
+        x = lib.from_numpy(data.copy()).requires_grad_()
+        result = lib.segment_reduce(x, reduce, lengths=lib.tensor([1, 3, 2, 3]), initial=initial)
+        (result * lib.from_numpy(weight)).sum().backward()
+        results.append((result.detach().numpy(), x.grad.numpy()))
+    for ours, theirs in zip(*results):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_names_of_the_operator():
     x, offsets = tg.tensor([[1.0], [5.0], [-2.0]]), tg.tensor([0, 2, 3])
     assert tg._segment_reduce(x, "amax", offsets=offsets).tolist() == [[5.0], [-2.0]] and tg._segment_reduce(x, "amin", offsets=offsets).tolist() == [[1.0], [-2.0]]

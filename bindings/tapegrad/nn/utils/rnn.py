@@ -1,5 +1,6 @@
 """Sequences of different lengths: padded, and packed step by step as recurrent networks take them."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from ... import Tensor, arange, as_tensor, empty_like, full, int64, nonzero, sort
@@ -102,6 +103,8 @@ def pack_padded_sequence(input, lengths, batch_first: bool = False, enforce_sort
     if lengths.device.type != "cpu":
         raise RuntimeError("'lengths' argument should be a 1D CPU int64 tensor, but got "
                            f"{lengths.dim()}D {lengths.device} Long tensor")
+    if input.numel() == 0:
+        raise RuntimeError(f"pack_padded_sequence: Cannot pack empty tensors: got {tuple(input.shape)}")
     if input.dim() < 2 or lengths.dim() != 1:
         raise RuntimeError(f"pack_padded_sequence: expected an input of 2 dimensions at least and lengths of one: got "
                            f"{tuple(input.shape)} and {tuple(lengths.shape)}")
@@ -159,6 +162,8 @@ def pad_packed_sequence(sequence, batch_first: bool = False, padding_value: floa
 
 def pad_sequence(sequences, batch_first: bool = False, padding_value: float = 0.0, padding_side: str = "right"):
     """Stacks sequences (L_i, *) into one tensor (L, N, *), or (N, L, *) with batch_first, padded to the longest."""
+    if not isinstance(sequences, Iterable):
+        raise RuntimeError(f"pad_sequence: Expected iterable for input sequences, but got arg of type: {type(sequences)}")
     sequences = list(sequences)
     if not sequences:
         raise RuntimeError("pad_sequence: received an empty list of sequences")
