@@ -39,7 +39,7 @@ Binned bin_of(const Tensor& values, const Tensor& edges) {
 
 void check_histogram(const Tensor& input, const Tensor& weight, const char* op) {
   TG_CHECK(is_half(input.dtype()) || input.dtype() == DType::float32 || input.dtype() == DType::float64, Runtime,
-           "{}: expected a tensor of real floating numbers: got {}", op, input.dtype());
+           "{}: not implemented for {}: expected a tensor of real floating numbers", op, input.dtype());
   TG_CHECK(!weight.defined() || weight.dtype() == input.dtype(), Runtime,
            "{}: expected weights of the input's dtype {}: got {}", op, input.dtype(), weight.dtype());
 }

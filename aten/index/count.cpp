@@ -125,8 +125,8 @@ Tensor bincount_cpu(const Tensor& input, const Tensor& weights, int64_t minlengt
     if (smallest < 0 || largest == INT64_MAX)
       serial_for(0, n, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
-          TG_CHECK(p[i] >= 0 && p[i] < INT64_MAX, Runtime, "bincount: values must not be negative: got {} at index {}",
-                   p[i], i);
+          TG_CHECK(p[i] >= 0 && p[i] < INT64_MAX, Runtime,
+                   "bincount: only 1-d non-negative integral inputs are supported: got {} at index {}", p[i], i);
       });
     length = std::max(length, largest + 1);
   }

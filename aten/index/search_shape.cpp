@@ -45,7 +45,7 @@ TensorSpec isin_shape(const Operand& elements, const Operand& test_elements, boo
 }
 
 TensorSpec histc_shape(const Tensor& input, int64_t bins, const Scalar& min, const Scalar& max) {
-  TG_CHECK(bins > 0, Runtime, "histc: expected at least one bin: got {}", bins);
+  TG_CHECK(bins > 0, Runtime, "histc: bins must be > 0: got {}", bins);
   TG_CHECK(is_floating_point(input.dtype()) || is_integral(input.dtype()), Runtime,
            "histc: not implemented for dtype {}", input.dtype());
   const double low = min.to<double>(), high = max.to<double>();

@@ -258,7 +258,7 @@ void pivots_to_order(const Tensor& pivots, int64_t rows, const Tensor& out) {
   for (int64_t i = 0; i < order.count; ++i)
     for (int64_t j = 0; j < pivot.cols; ++j)
       TG_CHECK(pivot[i][j * pivot.col] >= 1 && pivot[i][j * pivot.col] <= rows, Runtime,
-               "lu_unpack: pivots must be between 1 and {}: got {}", rows, pivot[i][j * pivot.col]);
+               "lu_unpack: pivots must be between 1 and LU.size(-2). It is {}: got {}", rows, pivot[i][j * pivot.col]);
   for_each_matrix(order.count, 2.0 * static_cast<double>(rows), [&](int64_t i) {
     int64_t* to = order[i];
     for (int64_t j = 0; j < rows; ++j) to[j] = j;

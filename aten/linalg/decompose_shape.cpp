@@ -34,15 +34,16 @@ std::array<TensorSpec, 2> cholesky_ex_shape(const Tensor& A, bool, bool) {
 
 std::array<TensorSpec, 3> lu_factor_ex_shape(const Tensor& A, bool pivot, bool) {
   check_matrix("linalg.lu_factor", A);
-  TG_CHECK(pivot, Runtime, "linalg.lu_factor: pivot must be True on the CPU: got False");
+  TG_CHECK(pivot, Runtime, "linalg.lu_factor: LU without pivoting is not implemented on the CPU: got pivot=False");
   return {columns_spec(batch_of(A), A.size(-2), A.size(-1), A.dtype(), A.device()),
           batch_spec(A, {smaller(A)}, DType::int32), batch_spec(A, {}, DType::int32)};
 }
 
 std::array<TensorSpec, 2> qr_shape(const Tensor& A, std::string_view mode) {
-  check_matrix("linalg.qr", A);
+  check_matrix("linalg.qr", A, "The input tensor A");
   TG_CHECK(mode == "reduced" || mode == "complete" || mode == "r", Runtime,
-           "linalg.qr: mode must be 'reduced', 'complete' or 'r': got '{}'", mode);
+           "linalg.qr: qr received unrecognized mode '{}' but expected one of 'reduced' (default), 'r', or 'complete'",
+           mode);
   int64_t m = A.size(-2), n = A.size(-1), k = mode == "complete" ? m : std::min(m, n);
   TensorSpec q = columns_spec(batch_of(A), m, k, A.dtype(), A.device());
   if (mode == "r") q = {{0}, A.dtype(), A.device(), {}};
@@ -56,7 +57,7 @@ std::array<TensorSpec, 2> geqrf_shape(const Tensor& input) {
 }
 
 TensorSpec householder_product_shape(const Tensor& A, const Tensor& tau) {
-  check_matrix("linalg.householder_product", A);
+  check_matrix("linalg.householder_product", A, "input");
   check_same_dtype("linalg.householder_product", A, tau);
   TG_CHECK(A.size(-2) >= A.size(-1), Runtime,
            "linalg.householder_product: A must have at least as many rows as columns: got shape {}",
@@ -113,7 +114,7 @@ std::array<TensorSpec, 3> ldl_factor_ex_shape(const Tensor& A, bool, bool) {
 }
 
 TensorSpec pivots_to_order_shape(const Tensor& pivots, int64_t rows) {
-  TG_CHECK(pivots.dtype() == DType::int32, Runtime, "lu_unpack: LU_pivots must have dtype int32: got {}\n{}",
+  TG_CHECK(pivots.dtype() == DType::int32, Runtime, "lu_unpack: LU_pivots must have torch.int32 dtype: got {}\n{}",
            pivots.dtype(), "hint: they are what linalg.lu_factor returns");
   TG_CHECK(pivots.ndim() >= 1 && pivots.size(-1) <= rows, Runtime,
            "lu_unpack: pivots of shape {} do not fit matrices of {} rows", format_ints(pivots.sizes()), rows);

@@ -99,7 +99,7 @@ Tensor addr(const Tensor& input, const Tensor& vec1, const Tensor& vec2, const S
              "addr: For integral input tensors, argument {} must not be a floating point number: got {}", name,
              to_string(factor));
     TG_CHECK(vec1.dtype() == DType::bool_ || !factor.is_bool(), Runtime,
-             "addr: Boolean {} only supported for Boolean results", name);
+             "addr: Boolean {} only supported for Boolean results.", name);
     product_factor("addr", name, factor, vec1.dtype());
   }
   TG_CHECK(vec1.ndim() == 1 && vec2.ndim() == 1, Runtime, "addr: vec1 and vec2 must have 1 dimension: shapes {} and {}",
@@ -119,7 +119,8 @@ Tensor addr(const Tensor& input, const Tensor& vec1, const Tensor& vec2, const S
 
 Tensor inner(const Tensor& input, const Tensor& other) {
   if (input.ndim() == 0 || other.ndim() == 0) return mul(input, other);
-  TG_CHECK(input.size(-1) == other.size(-1), Runtime, "inner: last sizes differ: shapes {} and {}",
+  TG_CHECK(input.size(-1) == other.size(-1), Runtime,
+           "inner() the last dimension must match on both input tensors but got shapes {} and {}",
            format_ints(input.sizes()), format_ints(other.sizes()));
   return tapegrad::_tensordot(input, other, {-1}, {-1});
 }
@@ -248,7 +249,7 @@ Tensor multiply_nearly_optimally(const std::vector<Tensor>& chain, const std::ve
 
 Tensor multi_dot(TensorSpan tensors) {
   size_t n = tensors.size();
-  TG_CHECK(n >= 2, Runtime, "multi_dot: at least 2 tensors are needed: got {}", n);
+  TG_CHECK(n >= 2, Runtime, "multi_dot: expected at least 2 tensors: got {}", n);
   bool row = tensors.front().ndim() == 1, column = tensors.back().ndim() == 1;
   std::vector<Tensor> chain(tensors.begin(), tensors.end());
   if (row) chain.front() = unsqueeze(chain.front(), 0);
@@ -271,7 +272,7 @@ Tensor multi_dot(TensorSpan tensors) {
 }
 
 Tensor chain_matmul(TensorSpan matrices) {
-  TG_CHECK(!matrices.empty(), Runtime, "chain_matmul: at least 1 matrix is needed");
+  TG_CHECK(!matrices.empty(), Runtime, "chain_matmul(): Expected one or more matrices: got none");
   for (const Tensor& t : matrices)
     TG_CHECK(t.ndim() == 2, Runtime, "chain_matmul: expected matrices: got shape {}", format_ints(t.sizes()));
   return matrices.size() == 1 ? matrices[0] : tapegrad::multi_dot(matrices);

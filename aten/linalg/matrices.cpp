@@ -7,13 +7,7 @@
 namespace tapegrad {
 
 std::string batch_element(IntSpan batch, int64_t index) {
-  if (batch.empty()) return "";
-  DimVector at(batch.size());
-  for (size_t d = batch.size(); d-- > 0;) {
-    at[d] = index % batch[d];
-    index /= batch[d];
-  }
-  return fmt::format("batch element {}: ", format_ints(at));
+  return batch.empty() ? "" : fmt::format("(Batch element {}): ", index);
 }
 
 void Failures::keep(int64_t matrix, int info) noexcept {
@@ -46,9 +40,10 @@ void check_matrix(const char* op, const Tensor& t, const char* name) {
   TG_CHECK(t.ndim() >= 2, Runtime, "{}: {} must have at least 2 dimensions: got shape {}", op, name,
            format_ints(t.sizes()));
   TG_CHECK(t.is_floating_point() || t.is_complex(), Runtime,
-           "{}: {} must have a floating or complex dtype: got {}\nhint: convert it with .to()", op, name, t.dtype());
-  TG_CHECK(!is_half(t.dtype()), Runtime, "{}: {} must have at least 32 bits: got {}\nhint: convert it with .float()",
-           op, name, t.dtype());
+           "{}: Expected a floating point or complex tensor as {}: got {}\nhint: convert it with .to()", op, name,
+           t.dtype());
+  TG_CHECK(!is_half(t.dtype()), Runtime,
+           "{}: Low precision dtypes not supported: {} is {}\nhint: convert it with .float()", op, name, t.dtype());
   TG_CHECK(t.size(-1) < blas::kMaxInt && t.size(-2) < blas::kMaxInt, Runtime,
            "{}: {} is too large for LAPACK: shape {}", op, name, format_ints(t.sizes()));
 }

@@ -138,13 +138,17 @@ class Failures {
   void keep(int64_t matrix, int info) noexcept;
 };
 
-// Raises LinAlg for the first matrix of the batch whose info is not 0: `op: batch element [i]: what`, where {} in
+// Raises LinAlg for the first matrix of the batch whose info is not 0: `op: (Batch element i): what`, where {} in
 // `what` stands for the info.
 TG_API void check_infos(const char* op, const Tensor& info, const char* what);
 
 inline constexpr const char* kSingular = "the matrix is singular: diagonal element {} of its factor U is zero";
+inline constexpr const char* kNotInvertible =
+    "The diagonal element {} is zero, the inversion could not be completed because the input matrix is singular";
 inline constexpr const char* kNotPositive =
-    "the matrix is not positive definite: its leading minor of order {} is not positive";
+    "The factorization could not be completed because the input is not positive-definite (the leading minor of order "
+    "{} is "
+    "not positive-definite)";
 
 // Argument checks of all operators of linear algebra: a floating or complex dtype of at least 32 bits, two dimensions,
 // equal sizes of the last two.

@@ -11,16 +11,16 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // The two dimensions of the matrices, wrapped.
 std::pair<int64_t, int64_t> matrix_dims(const char* op, const Tensor& A, IntSpan dim) {
-  TG_CHECK(dim.size() == 2, Runtime, "{}: dim must be two dimensions: got {}", op, format_ints(dim));
+  TG_CHECK(dim.size() == 2, Runtime, "{}: dim must be a 2-tuple: got {}", op, format_ints(dim));
   TG_CHECK(A.ndim() >= 2, Runtime, "{}: A must have at least 2 dimensions: got shape {}", op, format_ints(A.sizes()));
   int64_t rows = wrap_dim(dim[0], A.ndim(), op), columns = wrap_dim(dim[1], A.ndim(), op);
-  TG_CHECK(rows != columns, Runtime, "{}: dim must be two different dimensions: got {}", op, format_ints(dim));
+  TG_CHECK(rows != columns, Runtime, "{}: the two dimensions must be different: got {}", op, format_ints(dim));
   return {rows, columns};
 }
 
 Tensor checked(const char* op, const Tensor& A, std::optional<DType> dtype) {
   TG_CHECK(A.is_floating_point() || A.is_complex(), Runtime,
-           "{}: A must have a floating or complex dtype: got {}\nhint: convert it with .to()", op, A.dtype());
+           "{}: Expected a floating point or complex tensor as A: got {}\nhint: convert it with .to()", op, A.dtype());
   if (!dtype || *dtype == A.dtype()) return A;
   TG_CHECK(is_complex(*dtype) == A.is_complex() && is_differentiable(*dtype), Runtime,
            "{}: dtype {} does not fit A of dtype {}", op, *dtype, A.dtype());
@@ -53,7 +53,8 @@ Tensor matrix_norm_order(const Tensor& A, const Scalar& ord, IntSpan dim, bool k
   Tensor a = checked(op, A, dtype);
   double p = ord.to<double>(), size = std::abs(p);
   TG_CHECK(size == 1 || size == 2 || size == kInfinity, Runtime,
-           "{}: ord must be 'fro', 'nuc', or one of 1, 2, inf and their negatives: got {}", op, to_string(ord));
+           "{}: Order {} not supported: expected 'fro', 'nuc', or one of 1, 2, inf and their negatives", op,
+           to_string(ord));
   if (size == 2) {
     Tensor values = singular_values(a, rows, columns);
     return put_back(p > 0 ? largest(values, -1) : amin(values, IntSpan{-1}), rows, columns, keepdim);
@@ -87,8 +88,9 @@ Tensor linalg_norm_order(const Tensor& A, const std::optional<Scalar>& ord, Opti
 Tensor linalg_norm_name(const Tensor& A, std::string_view ord, OptionalInts dim, bool keepdim,
                         std::optional<DType> dtype) {
   TG_CHECK(dim ? dim->size() == 2 || dim->size() == 1 : A.ndim() == 2, Runtime,
-           "linalg.norm: ord '{}' is for matrices: got shape {}{}\nhint: dim chooses two dimensions", ord,
-           format_ints(A.sizes()), dim ? " and dim " + format_ints(*dim) : std::string());
+           "linalg.norm: ord '{}' is for matrices, A must have at least 2 dimensions: got shape {}{}\nhint: dim "
+           "chooses two dimensions",
+           ord, format_ints(A.sizes()), dim ? " and dim " + format_ints(*dim) : std::string());
   return _linalg_matrix_norm_name(A, ord, dim ? *dim : IntSpan{0, 1}, keepdim, dtype);
 }
 

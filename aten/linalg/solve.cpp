@@ -102,7 +102,7 @@ void inv_ex(const Tensor& A, bool check_errors, const Tensor& inverse, const Ten
       solve_identity(i, lu.data(), pivots.data());
     });
   });
-  if (check_errors) check_infos("linalg.inv", info, kSingular);
+  if (check_errors) check_infos("linalg.inv", info, kNotInvertible);
 }
 
 void solve(const Tensor& A, const Tensor& B, const Tensor& X, const Tensor& LU, const Tensor& pivots,
@@ -140,7 +140,8 @@ void lu_solve(const Tensor& LU, const Tensor& pivots, const Tensor& B, bool adjo
     for (int64_t i = 0; i < own.count; ++i)
       for (int64_t j = 0; j < n; ++j)
         TG_CHECK(own[i][j * own.col] >= 1 && own[i][j * own.col] <= n, Runtime,
-                 "linalg.lu_solve: pivots must be between 1 and {}: got {}", n, own[i][j * own.col]);
+                 "linalg.lu_solve: pivots must be greater or equal to 1 and not greater than {}: got {}", n,
+                 own[i][j * own.col]);
     for_each_matrix(x.count, solve_work(n, k) + 100, [&](int64_t i) {
       Columns<T> factors(lu[i], lu.row, lu.col, n, n);
       std::vector<int> order(static_cast<size_t>(n));

@@ -28,7 +28,7 @@ double epsilon(DType t) { return to_real(t) == DType::float32 ? 1.19209289550781
 
 Tensor linalg_inv(const Tensor& A) {
   auto [inverse, info] = linalg_inv_ex(A, false);
-  check_infos("linalg.inv", info, kSingular);
+  check_infos("linalg.inv", info, kNotInvertible);
   return inverse;
 }
 
@@ -105,7 +105,7 @@ Tensor cholesky_inverse(const Tensor& input, bool upper) {
 std::tuple<Tensor, Tensor, Tensor, Tensor> linalg_lstsq(const Tensor& A, const Tensor& B, std::optional<double> rcond,
                                                         std::optional<std::string_view> driver) {
   constexpr const char* op = "linalg.lstsq";
-  check_matrix(op, A);
+  check_matrix(op, A, "input");
   TG_CHECK(B.ndim() >= 1, Runtime, "{}: B must have at least 1 dimension: got shape {}", op, format_ints(B.sizes()));
   bool vector = is_vector_batch(A, B);
   Tensor b = vector ? unsqueeze(B, -1) : B;
@@ -187,13 +187,14 @@ Tensor linalg_matrix_power(const Tensor& A, int64_t n) {
 }
 
 Tensor linalg_tensorinv(const Tensor& A, int64_t ind) {
-  TG_CHECK(ind > 0 && ind <= A.ndim(), Runtime, "linalg.tensorinv: ind must be between 1 and {}: got {}", A.ndim(),
-           ind);
+  TG_CHECK(ind > 0 && ind <= A.ndim(), Runtime,
+           "linalg.tensorinv: Expected a strictly positive integer for ind, at most {}: got {}", A.ndim(), ind);
   IntSpan first(A.sizes().data(), static_cast<size_t>(ind)),
       rest(A.sizes().data() + ind, static_cast<size_t>(A.ndim() - ind));
   TG_CHECK(product(first) == product(rest), Runtime,
-           "linalg.tensorinv: the first {} dimensions of shape {} have {} elements and the others {}", ind,
-           format_ints(A.sizes()), product(first), product(rest));
+           "linalg.tensorinv: Expected self to satisfy the requirement that its first {} dimensions have as many "
+           "elements as the others: got shape {}, {} and {}",
+           ind, format_ints(A.sizes()), product(first), product(rest));
   DimVector sizes(rest);
   for (int64_t s : first) sizes.push_back(s);
   return reshape(tapegrad::linalg_inv(reshape(A, {product(first), product(rest)})), sizes);
@@ -209,7 +210,10 @@ Tensor linalg_tensorsolve(const Tensor& A, const Tensor& B, OptionalInts dims) {
     a = movedim(A, *dims, targets);
   }
   TG_CHECK(a.ndim() >= B.ndim() && product(IntSpan(a.sizes().data(), static_cast<size_t>(B.ndim()))) == B.numel(),
-           Runtime, "{}: A of shape {} does not fit B of shape {}", op, format_ints(a.sizes()), format_ints(B.sizes()));
+           Runtime,
+           "{}: Expected self to satisfy the requirement that its first dimensions have as many elements as B: got "
+           "shapes {} and {}",
+           op, format_ints(a.sizes()), format_ints(B.sizes()));
   IntSpan rest(a.sizes().data() + B.ndim(), static_cast<size_t>(a.ndim() - B.ndim()));
   TG_CHECK(product(rest) == B.numel(), Runtime, "{}: A of shape {} is not square with respect to B of shape {}", op,
            format_ints(a.sizes()), format_ints(B.sizes()));

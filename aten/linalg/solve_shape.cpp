@@ -95,6 +95,8 @@ std::array<TensorSpec, 3> lstsq_shape(const Tensor& A, const Tensor& B, double, 
 }
 
 TensorSpec pinv_shape(const Tensor& A, const Tensor&, const Tensor&, bool hermitian) {
+  TG_CHECK(A.ndim() >= 2, Runtime, "linalg.pinv: expected a tensor with 2 or more dimensions: got shape {}",
+           format_ints(A.sizes()));
   if (hermitian)
     check_square("linalg.pinv", A);
   else

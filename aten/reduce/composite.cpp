@@ -77,7 +77,8 @@ Tensor vector_norm(const Tensor& input, const Scalar& ord, OptionalInts dim, boo
     const uint64_t mask = dim_mask(dim, input.ndim(), "norm");
     for (int64_t d = 0; d < input.ndim(); ++d)
       TG_CHECK((mask >> d & 1) == 0 || input.size(d) > 0, Runtime,
-               "norm: order {} of no elements has no value: got shape {}", p, format_ints(input.sizes()));
+               "linalg.vector_norm cannot compute the norm of order {} of no elements: got shape {}", p,
+               format_ints(input.sizes()));
   }
   if (p == 2) return _norm_2(input, dim, keepdim, dtype);
   if (p == 1 || (p != 0 && input.numel() == 1)) return _norm_1(input, dim, keepdim, dtype);

@@ -15,8 +15,8 @@ DimVector without_dim(const Tensor& input, int64_t dim, bool keepdim) {
 }
 
 void check_has_elements(const Tensor& input, int64_t dim, const char* op) {
-  TG_CHECK(input.ndim() == 0 || input.size(dim) != 0, Index, "{}: dimension {} to reduce over has size 0: got shape {}",
-           op, dim, format_ints(input.sizes()));
+  TG_CHECK(input.ndim() == 0 || input.size(dim) != 0, Index,
+           "{}: Expected reduction dim {} to have non-zero size: got shape {}", op, dim, format_ints(input.sizes()));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ Tensor quantile_of(const Tensor& input, const Tensor& q, std::optional<int64_t> 
                    std::string_view interpolation, bool ignore_nan, const char* op) {
   TG_CHECK(input.dtype() == DType::float32 || input.dtype() == DType::float64, Runtime,
            "{}: expected a float32 or float64 tensor: got {}", op, input.dtype());
-  TG_CHECK(input.numel() > 0, Runtime, "{}: expected at least one element: got shape {}", op,
+  TG_CHECK(input.numel() > 0, Runtime, "{}() input tensor must be non-empty: got shape {}", op,
            format_ints(input.sizes()));
   TG_CHECK(q.ndim() <= 1, Runtime, "{}: q has at most one dimension: got shape {}", op, format_ints(q.sizes()));
   TG_CHECK(q.is_wrapped_number() || q.dtype() == input.dtype(), Runtime,
@@ -38,7 +38,8 @@ Tensor quantile_of(const Tensor& input, const Tensor& q, std::optional<int64_t> 
   const Tensor rows =
       dim && input.ndim() > 0 ? movedim(input, IntSpan({d}), IntSpan({-1})) : reshape(input, IntSpan({-1}));
   const int64_t n = rows.size(-1);
-  TG_CHECK(n > 0, Runtime, "{}: dimension {} has size 0: got shape {}", op, d, format_ints(input.sizes()));
+  TG_CHECK(n > 0, Runtime, "{}: Expected reduction dim {} to have non-zero size: got shape {}", op, d,
+           format_ints(input.sizes()));
 
   const Tensor sorted = std::get<0>(sort(rows, -1));
   const Tensor nan = isnan(sorted);

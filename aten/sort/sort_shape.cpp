@@ -17,7 +17,7 @@ std::array<TensorSpec, 2> one_of_each(const Tensor& input, int64_t dim, bool kee
   const int64_t d = wrap_dim(dim, input.ndim(), op);
   DimVector sizes(input.sizes());
   if (input.ndim() > 0) {
-    TG_CHECK(input.size(d) > 0, Index, "{}: dimension {} to reduce over has size 0: got shape {}", op, d,
+    TG_CHECK(input.size(d) > 0, Index, "{}: Expected reduction dim {} to have non-zero size: got shape {}", op, d,
              format_ints(input.sizes()));
     if (keepdim)
       sizes[static_cast<size_t>(d)] = 1;

@@ -74,7 +74,7 @@ std::string path_text(const DimVector& path) {
 }
 
 [[noreturn]] TG_COLD void ragged(const DimVector& path, int64_t expected, const std::string& got) {
-  TG_THROW(Value, "tensor: ragged list: expected a sequence of length {} at {} (dimension {}): got {}", expected,
+  TG_THROW(Value, "tensor: ragged list: expected sequence of length {} at {} (dimension {}): got {}", expected,
            path_text(path), path.size(), got);
 }
 

@@ -21,7 +21,9 @@ void check_phase(const char* op, const Tensor& diagonal_) {
   Tensor d = diagonal_.detach();
   double size = raw::amax(raw::abs(d)).item<double>(), phase = raw::amax(raw::abs(raw::imag(d))).item<double>();
   TG_CHECK(phase <= 1e-2 * std::max(size, 1e-2) || phase <= 1e-2, Runtime,
-           "{}: the loss depends on the phase of the vectors, which is arbitrary: imaginary part {}", op, phase);
+           "{}: the gradient is ill-defined: the loss depends on the phase of the vectors, which is arbitrary: "
+           "imaginary part {}",
+           op, phase);
 }
 
 }  // namespace
@@ -93,7 +95,8 @@ Tensor qr_backward_tall(const Tensor& gQ, const Tensor& gR, const Tensor& Q, con
 
 Tensor qr_backward(const Tensor& gQ, const Tensor& gR, const Tensor& Q, const Tensor& R, std::string_view mode) {
   TG_CHECK(mode != "r", Runtime,
-           "linalg.qr: the derivative needs Q, which mode 'r' leaves out\nhint: mode='reduced' computes it");
+           "linalg.qr: The derivative of linalg.qr depends on Q, which mode 'r' leaves out\nhint: mode='reduced' "
+           "computes it");
   int64_t m = Q.size(-2), n = R.size(-1);
   TG_CHECK(mode == "reduced" || m <= n, Runtime,
            "linalg.qr: mode 'complete' has no derivative for more rows than columns: {} by {}", m, n);

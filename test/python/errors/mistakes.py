@@ -336,7 +336,7 @@ MISTAKES = [
     Mistake("Truth, numbers, layers and files", "Rows of different lengths",
             "tg.tensor([[1, 2], [3]])",
             "ValueError",
-            "tensor: ragged list: expected a sequence of length 2 at data[1] (dimension 1): got 1"),
+            "tensor: ragged list: expected sequence of length 2 at data[1] (dimension 1): got 1"),
     Mistake("Truth, numbers, layers and files", "The state of PyTorch's generator",
             "tg.set_rng_state(tg.zeros(5056, dtype=tg.uint8))",
             "ValueError",
