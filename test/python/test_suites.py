@@ -118,3 +118,29 @@ def test_a_suite_that_cannot_be_started_says_why(small):
 def test_the_table_names_each_suite_once():
     suites = run.suites()
     assert all(len(s.commit) == 40 and s.tests and s.source.startswith("https://") for s in suites.values())
+
+
+ASKS_ITSELF = """
+import unittest
+
+class Base(unittest.TestCase):
+    def setUp(self):
+        super(self.__class__, self).setUp()
+
+class TestOfDevice(Base):
+    def test_it(self):
+        pass
+
+del Base
+"""
+
+
+def test_set_up_that_asks_the_class_of_self(small, tmp_path):
+    suite, options = small
+    for file in (tmp_path / "small").iterdir():
+        file.unlink()
+    (tmp_path / "small" / "test_itself.py").write_text(ASKS_ITSELF)
+    assert "RecursionError" in run.outcomes(suite, "tapegrad", options).others["test_itself.TestOfDevice::test_it"][1]
+    suite.arguments = ["-p", "suites.class_of_self"]
+    for library in run.LIBRARIES:
+        assert run.outcomes(suite, library, options).passed == ["test_itself.TestOfDevice::test_it"]
