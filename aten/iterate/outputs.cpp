@@ -125,7 +125,35 @@ void check_inplace_result(const char* op, const Tensor& self, const TensorSpec& 
            op);
 }
 
+namespace {
+
+// PyTorch's names of dtypes in C++, which its messages have.
+std::string_view scalar_type(DType dtype) {
+  constexpr std::pair<DType, std::string_view> kNames[] = {{DType::bool_, "Bool"},
+                                                           {DType::uint8, "Byte"},
+                                                           {DType::int8, "Char"},
+                                                           {DType::int16, "Short"},
+                                                           {DType::int32, "Int"},
+                                                           {DType::int64, "Long"},
+                                                           {DType::float16, "Half"},
+                                                           {DType::bfloat16, "BFloat16"},
+                                                           {DType::float32, "Float"},
+                                                           {DType::float64, "Double"},
+                                                           {DType::complex64, "ComplexFloat"},
+                                                           {DType::complex128, "ComplexDouble"}};
+  for (const auto& [known, name] : kNames)
+    if (known == dtype) return name;
+  return dtype_name(dtype);
+}
+
+}  // namespace
+
 void throw_cannot_cast(const char* op, DType from, DType to) {
+  // Linear algebra has words of its own for it.
+  for (const std::string_view family : {"linalg", "_linalg", "cholesky"})
+    if (std::string_view(op).starts_with(family))
+      TG_THROW(Runtime, "{}: Expected result to be safely castable from {} dtype, but got result with dtype {}", op,
+               scalar_type(from), scalar_type(to));
   TG_THROW(Runtime, "{}: result type {} can't be cast to the desired output type {}", op, from, to);
 }
 

@@ -96,7 +96,7 @@ Tensor cholesky_inverse(const Tensor& input, bool upper) {
     const Tensor zero = eq(diagonal(input.detach(), 0, -2, -1), 0);
     const Tensor first = add(argmax(to(zero, DType::uint8), -1, false), 1);  // counted from 1, as LAPACK does
     check_infos("cholesky_inverse", to(where(any(zero, IntSpan{-1}, false), first, 0), DType::int32),
-                "the diagonal element {} is zero, the inversion could not be completed because the input matrix is "
+                "The diagonal element {} is zero, the inversion could not be completed because the input matrix is "
                 "singular");
   }
   return tapegrad::cholesky_solve(eye(input.size(-1), std::nullopt, input.dtype(), input.device()), input, upper);
