@@ -129,21 +129,12 @@ namespace {
 
 // PyTorch's names of dtypes in C++, which its messages have.
 std::string_view scalar_type(DType dtype) {
-  constexpr std::pair<DType, std::string_view> kNames[] = {{DType::bool_, "Bool"},
-                                                           {DType::uint8, "Byte"},
-                                                           {DType::int8, "Char"},
-                                                           {DType::int16, "Short"},
-                                                           {DType::int32, "Int"},
-                                                           {DType::int64, "Long"},
-                                                           {DType::float16, "Half"},
-                                                           {DType::bfloat16, "BFloat16"},
-                                                           {DType::float32, "Float"},
-                                                           {DType::float64, "Double"},
-                                                           {DType::complex64, "ComplexFloat"},
-                                                           {DType::complex128, "ComplexDouble"}};
-  for (const auto& [known, name] : kNames)
-    if (known == dtype) return name;
-  return dtype_name(dtype);
+  constexpr std::string_view kNames =
+      " bool=Bool uint8=Byte int8=Char int16=Short int32=Int int64=Long float16=Half bfloat16=BFloat16 float32=Float "
+      "float64=Double complex64=ComplexFloat complex128=ComplexDouble ";
+  const std::string key = fmt::format(" {}=", dtype_name(dtype));
+  const size_t at = kNames.find(key), begin = at + key.size();
+  return at == kNames.npos ? dtype_name(dtype) : kNames.substr(begin, kNames.find(' ', begin) - begin);
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ Tensor matrix_norm_order(const Tensor& A, const Scalar& ord, IntSpan dim, bool k
 
 Tensor matrix_norm_name(const Tensor& A, std::string_view ord, IntSpan dim, bool keepdim, std::optional<DType> dtype) {
   constexpr const char* op = "linalg.matrix_norm";
-  TG_CHECK(ord == "fro" || ord == "nuc", Runtime, "{}: Order {} not supported: expected 'fro', 'nuc' or a number", op, ord);
+  TG_CHECK(ord == "fro" || ord == "nuc", Runtime, "{}: Order {} not supported: expected 'fro', 'nuc' or a number", op,
+           ord);
   auto [rows, columns] = matrix_dims(op, A, dim);
   Tensor a = checked(op, A, dtype);
   if (ord == "fro") return tapegrad::vector_norm(a, 2, IntSpan{rows, columns}, keepdim);
