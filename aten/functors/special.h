@@ -199,6 +199,23 @@ struct xlog1py {
     return y != y ? y : x == T(0) ? T(0) : l;
   }
 };
+// scale times d^2 / 2 where |d| <= bound, and the line that goes on from there, for the difference d. Finite factors
+// alone meet an infinite d, where a choice between two formulas would multiply infinity by 0.
+template <class T>
+struct huber {
+  double bound, scale;
+  TG_HD T operator()(T input, T target) const {
+    const T d = input - target, within = math::clamp(d, T(-bound), T(bound));
+    return within * T(scale) * (d - T(0.5) * within);
+  }
+};
+template <class T>
+struct huber_backward {
+  double bound, scale;
+  TG_HD T operator()(T grad, T input, T target) const {
+    return grad * (math::clamp(T(input - target), T(-bound), T(bound)) * T(scale));
+  }
+};
 // -(t log p + (1 - t) log(1 - p)) with the logarithms held above -100, and its derivative for p times `grad`: (p - t)
 // over p (1 - p), which is held above 1e-12, so that both are finite where a sigmoid has saturated.
 template <class T>

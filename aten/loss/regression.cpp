@@ -33,14 +33,6 @@ Tensor squared_difference(const Tensor& a, const Tensor& b) {
   return d.requires_grad() ? square(d) : square_(d);
 }
 
-// scale times d^2 / 2 where |d| <= bound, and beyond it the line that goes on from there: bound |d| - bound^2 / 2. As
-// one product it is differentiable twice at 0, and finite factors alone meet an infinite d in the gradient, where a
-// choice between two formulas would multiply infinity by 0.
-Tensor half_square_to(const Tensor& d, double bound, double scale) {
-  const Tensor within = clamp(d, -bound, bound);
-  return (scale == 1 ? within : within * scale) * sub(d, within, 0.5);
-}
-
 }  // namespace
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,
@@ -62,9 +54,7 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Flag size_avera
   const Reduction r = parse_reduction(reduction, size_average, reduce, "smooth_l1_loss");
   TG_CHECK(beta >= 0, Runtime, "smooth_l1_loss: beta must not be negative: got {}", beta);
   warn_of_broadcast(input, target);
-  const Tensor d = input - target;
-  if (beta == 0) return apply_reduction(abs(d), r);
-  return apply_reduction(half_square_to(d, beta, 1 / beta), r);
+  return apply_reduction(beta == 0 ? abs(input - target) : _huber(input, target, beta, 1 / beta), r);
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, std::string_view reduction, double delta,
@@ -72,7 +62,7 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, std::string_view re
   const Reduction r = parse_reduction(reduction, "huber_loss");
   TG_CHECK(delta > 0, Runtime, "huber_loss: delta must be positive: got {}", delta);
   warn_of_broadcast(input, target);
-  return weighted(half_square_to(input - target, delta, 1), weight, r);
+  return weighted(_huber(input, target, delta, 1), weight, r);
 }
 
 Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, bool log_input, bool full, Flag size_average,

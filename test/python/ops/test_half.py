@@ -305,3 +305,19 @@ def test_sums_at_places_are_rounded_once(dtype):
         assert result.dtype == kind and ((result.double() - exact).abs() / exact.abs()).max() < (0.005 if dtype == "bfloat16" else 0.001), name
     few = tg.zeros(100, 4, dtype=kind).index_add_(0, where[:5], rows[:5])  # little to do: in the format itself
     assert tg.allclose(few[:n].float(), tg.zeros(n, 4).index_add(0, where[:5], rows[:5].float()), rtol=0.01)
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+def test_losses_with_a_bend_are_rounded_once(dtype):
+    """Differences are not rounded before they are squared, and the gradient is that of the difference."""
+    kind, F = getattr(tg, dtype), tg.nn.functional
+    tg.manual_seed(3)
+    y = tg.randn(500).to(kind)
+    for loss in (lambda a, b: F.smooth_l1_loss(a, b, reduction="none", beta=0.7), lambda a, b: F.huber_loss(a, b, reduction="none", delta=0.7)):
+        x = (y.float() + tg.randn(500)).to(kind).requires_grad_()
+        wide = x.detach().float().requires_grad_()
+        ours, exact = loss(x, y), loss(wide, y.float())
+        assert ours.equal(exact.to(kind))
+        ours.sum().backward()
+        exact.sum().backward()
+        assert x.grad.equal(wide.grad.to(kind))
