@@ -1,4 +1,5 @@
 // Maximum pooling with the position of each maximum, and the moves of values by those positions.
+#include <atomic>
 #include <limits>
 #include <type_traits>
 #include <vector>
@@ -62,30 +63,50 @@ void max_row(const Windows& w, const Window& wz, const Window& wy, int64_t strid
   for (int64_t o = 0; o < n; ++o) indices[o] = at[o];
 }
 
+template <class C>
+struct LinesScratch {
+  WorkCount done;
+  std::vector<C> lines;
+};
+
+// A row of windows of different sizes. Of 16-bit numbers the lines that they share are converted first.
 template <class T>
 void max_window_row(const Windows& w, const Window& wz, const Window& wy, const T* x, T* y, int64_t* indices,
-                    WorkCount& done) {
+                    LinesScratch<compute_t<T>>& scratch) {
   using C = compute_t<T>;
+  const int64_t height = wy.last - wy.first, line = w.in[2], all = height * line;
+  constexpr bool kConverted = !std::is_same_v<T, C>;
+  if constexpr (kConverted) scratch.lines.resize(static_cast<size_t>((wz.last - wz.first) * all));
+  for (int64_t z = wz.first; kConverted && z < wz.last; ++z)
+    converted<C>(x + (z * w.in[1] + wy.first) * line, all, scratch.lines.data() + (z - wz.first) * all);
+  auto lines_of = [&](int64_t z) {  // from the first one of the windows on
+    if constexpr (kConverted)
+      return static_cast<const C*>(scratch.lines.data()) + (z - wz.first) * all;
+    else
+      return x + (z * w.in[1] + wy.first) * line;
+  };
   for (const Window& wx : w.table[2]) {
-    done(4 + (wz.last - wz.first) * (wy.last - wy.first) * (wx.last - wx.first));
-    int64_t at = (wz.first * w.in[1] + wy.first) * w.in[2] + wx.first;
-    C best = static_cast<C>(x[at]);
+    scratch.done(4 + (wz.last - wz.first) * height * (wx.last - wx.first));
+    int64_t at = (wz.first * w.in[1] + wy.first) * line + wx.first;
+    C best = lines_of(wz.first)[wx.first];
     for (int64_t z = wz.first; z < wz.last; ++z)
-      for (int64_t yy = wy.first; yy < wy.last; ++yy)
+      for (int64_t yy = 0; yy < height; ++yy) {
+        const C* values = lines_of(z) + yy * line;
+        const int64_t from = (z * w.in[1] + wy.first + yy) * line;
         for (int64_t xx = wx.first; xx < wx.last; ++xx) {
-          int64_t i = (z * w.in[1] + yy) * w.in[2] + xx;
-          C v = static_cast<C>(x[i]);
+          const C v = values[xx];
           if (v > best || v != v) {
             best = v;
-            at = i;
+            at = from + xx;
           }
         }
+      }
     *y++ = T(best);
     *indices++ = at;
   }
 }
 
-// Bounds are the caller's promise for our own indices; those a user gives to max_unpool are checked here.
+// Raises for indices that a user gave to max_unpool, or that are not those of the pooling.
 void check_indices(const char* op, const int64_t* p, int64_t n, int64_t plane) {
   int64_t least = 0, most = -1;
   serial_for(0, n, [&](int64_t begin, int64_t end) {
@@ -143,11 +164,12 @@ void adaptive_max_pool_cpu(const Tensor& input, IntSpan output_size, const Tenso
   if (values.numel() == 0) return;
   Windows w = pool::adaptive_windows(input.sizes(), values.sizes(), output_size.size());
   dispatch_real(input.dtype(), [&]<class T>() {
-    pool::for_rows<WorkCount>(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
-                              [&](int64_t p, const Window& wz, const Window& wy, int64_t to, WorkCount& done) {
-                                max_window_row<T>(w, wz, wy, target_of<T>(input) + p * w.in_plane(),
-                                                  target_of<T>(values) + to, target_of<int64_t>(indices) + to, done);
-                              });
+    using Scratch = LinesScratch<compute_t<T>>;
+    pool::for_rows<Scratch>(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
+                            [&](int64_t p, const Window& wz, const Window& wy, int64_t to, Scratch& scratch) {
+                              max_window_row<T>(w, wz, wy, target_of<T>(input) + p * w.in_plane(),
+                                                target_of<T>(values) + to, target_of<int64_t>(indices) + to, scratch);
+                            });
   });
 }
 
@@ -172,8 +194,9 @@ void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan inpu
                        bool accumulate, IntSpan, IntSpan, IntSpan, IntSpan, const Tensor& out) {
   int64_t in = last_sizes(input_size, spatial), n = last_sizes(output.sizes(), spatial);
   const int64_t* at = target_of<int64_t>(indices);
-  if (output.numel() > 0) check_indices(accumulate ? "max_pool" : "max_unpool", at, indices.numel(), in);
-  if (out.numel() == 0) return;
+  auto check = [&] { check_indices(accumulate ? "max_pool" : "max_unpool", at, indices.numel(), in); };
+  if (out.numel() == 0) return output.numel() > 0 ? check() : void();
+  std::atomic<bool> outside = false;  // found when they are read anyway, reported when all of them are known
   dispatch_real(out.dtype(), [&]<class T>() {
     const T* y = target_of<T>(output);
     T* x = target_of<T>(out);
@@ -185,7 +208,12 @@ void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan inpu
         auto move = [&](auto* to, const auto* from, auto&& put) {
           std::fill_n(to, in, std::remove_pointer_t<decltype(to)>(0));
           serial_for(0, n, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i) put(to[at[p * n + i]], from[i]);
+            for (int64_t i = begin; i < end; ++i) {
+              const int64_t index = at[p * n + i];
+              if (TG_UNLIKELY(static_cast<uint64_t>(index) >= static_cast<uint64_t>(in)))
+                return outside.store(true, std::memory_order_relaxed);
+              put(to[index], from[i]);
+            }
           });
         };
         auto add = [](C& to, C v) { to = math::add(to, v); };
@@ -202,6 +230,7 @@ void plane_scatter_cpu(const Tensor& output, const Tensor& indices, IntSpan inpu
         }
       }
     });
+    if (outside) check();
   });
 }
 

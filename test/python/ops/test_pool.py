@@ -45,3 +45,33 @@ def test_number_of_layers_that_overflows():
     x, h, weights = tg.zeros(2, 5, 3), tg.zeros(2, 2, 2), [tg.zeros(6, 3), tg.zeros(6, 2)] * 4
     with pytest.raises(RuntimeError, match="gru: expected a state of 4611686018427387904 layers in both directions"):
         tg.gru(x, h, weights, False, 2**62, 0.0, True, True, True)
+
+
+def test_the_worst_index_is_named():
+    """Whichever plane and whichever thread meets it first, and nothing is written beside the planes."""
+    x, at = tg.ones(64, 600, 4), tg.zeros(64, 600, 4, dtype=tg.int64)
+    at[3, 5, 2], at[40, 7, 1], at[60, 1, 0] = 9, 1 << 40, 8
+    before = tg.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            tg.set_num_threads(threads)
+            with pytest.raises(RuntimeError, match="^max_unpool: index 1099511627776 is out of range for planes of 8 elements"):
+                F.max_unpool1d(x, at, 2)
+            at[63, 0, 0] = -5
+            with pytest.raises(RuntimeError, match="^max_unpool: index -5 is out of range for planes of 8 elements"):
+                F.max_unpool1d(x, at, 2)
+            at[63, 0, 0] = 0
+    finally:
+        tg.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", [tg.bfloat16, tg.float16], ids=str)
+def test_adaptive_maxima_of_16_bits_are_those_of_float32(dtype):
+    tg.manual_seed(1)
+    for pool, sizes, out in ((F.adaptive_max_pool1d, (2, 3, 9), 4), (F.adaptive_max_pool2d, (2, 3, 7, 33), (3, 5)), (F.adaptive_max_pool3d, (2, 2, 5, 6, 7), (2, 4, 3))):
+        x = tg.randn(*sizes).to(dtype)
+        x.view(-1)[17], x.view(-1)[40] = float("nan"), float("-inf")
+        values, at = pool(x, out, return_indices=True)
+        expected, where = pool(x.float(), out, return_indices=True)
+        assert at.equal(where)
+        assert tg.allclose(values.float(), expected, rtol=0, atol=0, equal_nan=True)
