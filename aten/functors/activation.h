@@ -211,7 +211,11 @@ struct hardsigmoid_backward {
 };
 template <class T>
 struct hardswish {
-  TG_HD T operator()(T x) const { return x * math::clamp(T(x + T(3)), T(0), T(6)) * T(1.0 / 6); }
+  // Not math::clamp(): a NaN is one because of the first factor.
+  TG_HD T operator()(T x) const {
+    const T raised = x + T(3) > T(0) ? x + T(3) : T(0);
+    return x * (raised < T(6) ? raised : T(6)) * T(1.0 / 6);
+  }
 };
 template <class T>
 struct hardswish_backward {

@@ -300,8 +300,16 @@ void masked_scale_cpu(const Tensor& input, const Tensor& mask, double scale, con
           for (int64_t i = begin; i < end; ++i) to[i] = kept[i] ? from[i] * s : T(0);
         } else {
           using C = compute_t<T>;
-          auto scaled = [s = static_cast<C>(scale)](C x, uint8_t keep) { return keep ? x * s : C(0); };
-          blocks::map(end - begin, to + begin, scaled, from + begin, kept + begin);
+          auto scaled = [s = static_cast<C>(scale)](C x, int32_t keep) { return keep ? x * s : C(0); };
+          // The mask as wide as floats: beside bytes g++ takes half vectors, which the conversion to 16 bits then
+          // reads as whole ones, and waits for both to be in memory.
+          constexpr int64_t kPart = 1024;
+          int32_t wide[kPart];
+          for (int64_t i = begin; i < end; i += kPart) {
+            const int64_t n = std::min(kPart, end - i);
+            for (int64_t j = 0; j < n; ++j) wide[j] = kept[i + j];
+            blocks::map(n, to + i, scaled, from + i, wide);
+          }
         }
       });
     }

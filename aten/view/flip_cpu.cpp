@@ -1,3 +1,4 @@
+#include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -13,7 +14,7 @@ void copy_elements(char* to, int64_t ts, const char* from, int64_t fs, int64_t n
     const T* f = reinterpret_cast<const T*>(from) - (n - 1);
     for (int64_t i = 0; i < n; ++i) t[i] = f[n - 1 - i];
   } else if (ts == kSize && fs == kSize) {
-    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+    copy_bytes(to, from, n * kSize);
   } else {
     for (int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(to + i * ts) = *reinterpret_cast<const T*>(from + i * fs);
   }
