@@ -50,6 +50,15 @@ dnnl::memory load(const PlanArg& a, const void* user, Tensor& holder) {
   return to;
 }
 
+dnnl::memory loaded(const PlanArg& a, const void* user, Tensor& holder) {
+  CallScope scope;
+  try {
+    return load(a, user, holder);
+  } catch (const dnnl::error& e) {
+    raise("conv", e);
+  }
+}
+
 // What was written, as the user wants it.
 void store(const PlanArg& a, const dnnl::memory& from, void* user) {
   if (!a.needs_reorder)
@@ -205,13 +214,24 @@ bool run_pieces(const Geometry& g, DType type, Pass pass, const void* source, co
   if (!plans.complete) return false;
   const Weights weights(g, p, plans, type, pass, weight);
   parallel_for(0, p.count(), 1, [&](int64_t first, int64_t last) {
+    // What ranges of channels that follow each other read, in the layout of the primitives.
+    Tensor holder;
+    dnnl::memory shared;
+    int64_t shared_part = -1;
     for (int64_t i = first; i < last; ++i) {
       if (i > first) check_interrupt();
       const Piece t(p, i);
       const Offsets o(g, p, pass, t);
       const Plan& plan = plans.of(t);
       const bool forward = pass == Pass::Forward;
-      run_piece(plan, at(source, forward ? o.input : o.output, type), nullptr, nullptr, weights.of(t, plan),
+      const char* from = at(source, forward ? o.input : o.output, type);
+      const bool shares = p.channel_count > 1 && plan.source.needs_reorder;
+      if (const int64_t part = i / p.channel_count;
+          shares && (part != shared_part || shared.get_desc() != plan.source.inner)) {
+        shared = loaded(plan.source, from, holder);
+        shared_part = part;
+      }
+      run_piece(plan, from, shares ? &shared : nullptr, nullptr, weights.of(t, plan),
                 bias ? at(bias, o.channel, type) : nullptr,
                 const_cast<char*>(at(destination, forward ? o.output : o.input, type)));
     }
@@ -244,14 +264,9 @@ bool conv_grad_weight(const Geometry& g, DType type, const void* output, const v
   std::vector<dnnl::memory> sources(holders.size());
   parallel_for(0, static_cast<int64_t>(holders.size()), 1, [&](int64_t first, int64_t last) {
     for (int64_t part = first; part < last; ++part) {
-      CallScope scope;
       const Piece t(p, part * p.channel_count);
       const size_t i = static_cast<size_t>(part);
-      try {
-        sources[i] = load(plans.of(t).source, at(input, Offsets(g, p, pass, t).input, type), holders[i]);
-      } catch (const dnnl::error& e) {
-        raise("conv", e);
-      }
+      sources[i] = loaded(plans.of(t).source, at(input, Offsets(g, p, pass, t).input, type), holders[i]);
     }
   });
   const auto run = [&](int64_t part, int64_t channel, void* destination, const dnnl::memory* result) {
