@@ -11,7 +11,7 @@ DType common_dtype(TensorSpan tensors) {
   std::optional<DType> with_dims, without;
   for (const Tensor& t : tensors) {
     auto& slot = t.ndim() > 0 ? with_dims : without;
-    slot = slot ? promote_types(*slot, t.dtype()) : t.dtype();
+    if (slot != t.dtype()) slot = slot ? promote_types(*slot, t.dtype()) : t.dtype();
   }
   if (!with_dims) return *without;
   if (without && category(*without) > category(*with_dims)) return promote_types(*with_dims, *without);
@@ -72,7 +72,7 @@ TensorSpec cat_shape(TensorSpan tensors, int64_t dim) {
       TG_CHECK(k == d || t.impl()->size(k) == sizes[k], Runtime,
                "cat: sizes must agree except in dimension {}: got {} at position {} where {} was expected", d,
                format_ints(t.sizes()), i, format_ints(first->sizes()));
-    TG_CHECK(!__builtin_add_overflow(sizes[d], t.size(d), &sizes[d]), Runtime,
+    TG_CHECK(!__builtin_add_overflow(sizes[d], t.impl()->size(static_cast<int>(d)), &sizes[d]), Runtime,
              "cat: the number of elements does not fit into 63 bits");
   }
   return {sizes, common_dtype(tensors), first->device(), joined_strides(tensors, sizes)};
