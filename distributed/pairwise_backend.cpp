@@ -26,8 +26,9 @@ void PairwiseBackend::all_reduce(void* data, int64_t numel, DType dtype, Reduce 
   constexpr int64_t kBlock = int64_t{8} << 20, kPiece = int64_t{64} << 10;
   const auto itemsize = static_cast<int64_t>(element_size(dtype));
   const int64_t step = std::max(kBlock, size() * kPiece) / itemsize;
-  const int64_t room = (std::min(step, numel) / size() + 1) * itemsize * (size() - 1);
-  const auto come = std::make_unique_for_overwrite<char[]>(static_cast<size_t>(numel > step ? 2 * room : room));
+  const int64_t part_bytes = (std::min(step, numel) / size() + 1) * itemsize * (size() - 1);
+  const auto come =
+      std::make_unique_for_overwrite<char[]>(static_cast<size_t>(numel > step ? 2 * part_bytes : part_bytes));
   struct Block {
     std::vector<Bytes> pieces;  // by rank
     Terms sum;
@@ -44,7 +45,7 @@ void PairwiseBackend::all_reduce(void* data, int64_t numel, DType dtype, Reduce 
       counts.push_back(last - first);
       block.pieces.push_back({part + first * itemsize, static_cast<size_t>((last - first) * itemsize)});
     }
-    block.sum = collect(in, counts, come.get() + (begin / step % 2) * room, dtype, wait);
+    block.sum = collect(in, counts, come.get() + (begin / step % 2) * part_bytes, dtype, wait);
     return block;
   };
   Block block, next;

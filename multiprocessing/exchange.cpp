@@ -133,7 +133,7 @@ bool Exchange::is_shared(const Storage& storage) const noexcept {
 }
 
 // Called with the lock held, like all functions below unless noted otherwise.
-void Exchange::make_room() {
+void Exchange::collect_if_due() {
   ++calls_since_collect_;
   // The cost is amortised: a sweep of n entries runs at most once per n / 4 calls.
   const uint64_t things = pending_.size() + num_outgoing_.load(std::memory_order_relaxed);
@@ -142,7 +142,7 @@ void Exchange::make_room() {
 
 void* Exchange::allocate_bytes(size_t nbytes, bool read_only) {
   Pool& p = pool(read_only);
-  make_room();
+  collect_if_due();
   if (nbytes >= kHugePage && !pending_.empty()) collect_locked(false);
   for (int attempt = 0;; ++attempt) {
     try {
@@ -154,8 +154,9 @@ void* Exchange::allocate_bytes(size_t nbytes, bool read_only) {
         continue;
       }
       if (why.empty()) throw;
-      TG_THROW(OutOfMemory, "share_memory: no room for {} more ({} reserved, {} available): {}", format_bytes(nbytes),
-               format_bytes(p.source->reserved_bytes()), format_bytes(p.source->available()), why);
+      TG_THROW(OutOfMemory, "share_memory: cannot allocate {} more ({} reserved, {} available): {}",
+               format_bytes(nbytes), format_bytes(p.source->reserved_bytes()), format_bytes(p.source->available()),
+               why);
     }
   }
 }
@@ -235,7 +236,7 @@ Storage Exchange::allocate_on(Device device, size_t nbytes) {
   try {
     std::lock_guard lock(mutex_);
     become_owner();
-    make_room();
+    collect_if_due();
     return publish(hold_own(data, nbytes, new_entry(data, nbytes, false, device), device), data, nbytes);
   } catch (...) {
     lib.free(device.index, data, 0);
@@ -321,7 +322,7 @@ Handle Exchange::give(const Storage& storage) {
   h.entry = held->entry;
   h.nbytes = storage->nbytes();
   if (held->source == nullptr) {
-    make_room();
+    collect_if_due();
     h.owner = ledger_->id();
     describe(h, blocks_[held->entry]);
     h.generation = ledger_->entry(held->entry).generation.load();

@@ -103,7 +103,7 @@ class TG_API Exchange {
   uint32_t new_entry(void* data, size_t nbytes, bool read_only, Device device = {});
   Storage allocate_on(Device device, size_t nbytes);
   void free_block(Block& block) noexcept;
-  void make_room();
+  void collect_if_due();
   std::unique_ptr<Held> hold_own(void* data, size_t nbytes, uint32_t entry, Device device = {});
   Storage publish(std::unique_ptr<Held> held, void* data, size_t nbytes);
   void forget(Held& held) noexcept;

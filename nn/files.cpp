@@ -148,8 +148,8 @@ struct Entry {
   uint64_t first = 0, last = 0;
 };
 
-// One tensor's dtype, shape and place, checked against each other and against the room for data.
-Entry read_entry(const Json& fields, const std::string& name, uint64_t room, const std::string& path) {
+// One tensor's dtype, shape and place, checked against each other and against the size of the data.
+Entry read_entry(const Json& fields, const std::string& name, uint64_t size, const std::string& path) {
   if (!fields.is_object()) damaged(path, "an object was expected");
   TG_CHECK(
       fields.size() == 3 && fields.contains("dtype") && fields.contains("shape") && fields.contains("data_offsets"),
@@ -168,8 +168,8 @@ Entry read_entry(const Json& fields, const std::string& name, uint64_t room, con
   for (const int64_t n : entry.sizes)
     TG_CHECK(!__builtin_mul_overflow(bytes, static_cast<uint64_t>(n), &bytes), Runtime, "load: {}: '{}' is too large",
              path, name);
-  TG_CHECK(entry.first <= entry.last && entry.last <= room && entry.last - entry.first == bytes, Runtime,
-           "load: {}: '{}' of {} bytes lies at {} to {} of {}", path, name, bytes, entry.first, entry.last, room);
+  TG_CHECK(entry.first <= entry.last && entry.last <= size && entry.last - entry.first == bytes, Runtime,
+           "load: {}: '{}' of {} bytes lies at {} to {} of {}", path, name, bytes, entry.first, entry.last, size);
   return entry;
 }
 

@@ -37,13 +37,13 @@ bool keeps_halves(const attention::Sizes& z) {
 
 // A tile of weights as a factor of products.
 template <class X, class C>
-const X* factor_of(const C* values, int64_t rows, int64_t cols, std::vector<X>& room) {
+const X* factor_of(const C* values, int64_t rows, int64_t cols, std::vector<X>& buffer) {
   if constexpr (std::is_same_v<X, C>) {
     return values;
   } else {
-    room.resize(static_cast<size_t>(rows * kKeys));
-    for (int64_t i = 0; i < rows; ++i) convert_line(room.data() + i * kKeys, values + i * kKeys, cols);
-    return room.data();
+    buffer.resize(static_cast<size_t>(rows * kKeys));
+    for (int64_t i = 0; i < rows; ++i) convert_line(buffer.data() + i * kKeys, values + i * kKeys, cols);
+    return buffer.data();
   }
 }
 
@@ -70,16 +70,16 @@ struct Heads {
         count(t.impl()->size(1)) {}
   // Rows from `first` on, as converted() gives them.
   template <class C>
-  MatrixRef<C> rows(int64_t h, int64_t first, int64_t many, int64_t width, std::vector<C>& room) const {
+  MatrixRef<C> rows(int64_t h, int64_t first, int64_t many, int64_t width, std::vector<C>& buffer) const {
     const T* p = data + h / count * batch + h % count * head + first * row;
     if constexpr (std::is_same_v<C, T>) {
       return {p, row, 1};
     } else if (row == width) {
-      return {converted<C>(p, many * width, room), width, 1};
+      return {converted<C>(p, many * width, buffer), width, 1};
     } else {
-      room.resize(static_cast<size_t>(many * width));
-      for (int64_t i = 0; i < many; ++i) convert_line(room.data() + i * width, p + i * row, width);
-      return {room.data(), width, 1};
+      buffer.resize(static_cast<size_t>(many * width));
+      for (int64_t i = 0; i < many; ++i) convert_line(buffer.data() + i * width, p + i * row, width);
+      return {buffer.data(), width, 1};
     }
   }
 };
@@ -188,7 +188,7 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
   const int64_t count = z.batch * z.heads / heads * tiles, grain = static_cast<int64_t>(5e5 / work) + 1;
   parallel_for(0, count, grain, [&](int64_t first, int64_t last) {
     std::vector<C> scores(static_cast<size_t>(most * kKeys)), sums(static_cast<size_t>(most * z.value_width));
-    std::vector<X> q_room, k_room, v_room, w_room;
+    std::vector<X> q_buffer, k_buffer, v_buffer, w_buffer;
     C top[kRows], total[kRows];
     for (int64_t t = first; t < last; ++t) {
       const int64_t h = t / tiles * heads, row = t % tiles * kRows, of_head = std::min(kRows, z.rows - row);
@@ -196,13 +196,13 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
       std::fill(top, top + rows, kMinusInfinity<C>);
       std::fill(total, total + rows, C(0));
       std::fill(sums.begin(), sums.end(), C(0));
-      const X* q = converted<X>(query + (h * z.rows + row) * z.width, rows * z.width, q_room);
+      const X* q = converted<X>(query + (h * z.rows + row) * z.width, rows * z.width, q_buffer);
       int64_t end = mask.key_end(row + of_head, z.keys);
       for (int64_t j = 0; j < end; j += kKeys) {
         check_interrupt();
         int64_t cols = std::min(kKeys, end - j), padded = (cols + kLanes - 1) / kLanes * kLanes;
-        const MatrixRef<X> k = key.rows(hk, j, cols, z.width, k_room);
-        const MatrixRef<X> v = value.rows(hk, j, cols, z.value_width, v_room);
+        const MatrixRef<X> k = key.rows(hk, j, cols, z.width, k_buffer);
+        const MatrixRef<X> v = value.rows(hk, j, cols, z.value_width, v_buffer);
         scores_of<X>(rows, cols, z.width, static_cast<C>(scale), {q, z.width, 1}, {k.data, 1, k.row}, scores.data());
         for (int64_t i = 0; i < heads; ++i)
           mask.apply(scores.data() + i * of_head * kKeys, h + i, row, of_head, j, cols);
@@ -220,7 +220,7 @@ void forward(const Sizes& z, const Mask<T>& mask, double scale, const KeptWeight
         }
         for (int64_t i = 0; i < heads; ++i)
           drop(scores.data() + i * of_head * kKeys, kept, h + i, row, of_head, j, cols);
-        const X* weights = factor_of<X>(scores.data(), rows, cols, w_room);
+        const X* weights = factor_of<X>(scores.data(), rows, cols, w_buffer);
         gemm_sums<X>(rows, z.value_width, cols, C(1), {weights, kKeys, 1}, v, true, sums.data(), z.value_width);
       }
       for (int64_t i = 0; i < rows; ++i) {
@@ -252,7 +252,7 @@ struct Backward {
     std::vector<C> scores(kRows * kKeys), slopes(kRows * kKeys), delta(static_cast<size_t>(all));
     std::vector<C> dq(static_cast<size_t>(all * z.width)), dk(static_cast<size_t>(kKeys * z.width)),
         dv(static_cast<size_t>(kKeys * z.value_width));
-    std::vector<X> q_room, k_room, v_room, g_room, w_room, d_room;
+    std::vector<X> q_buffer, k_buffer, v_buffer, g_buffer, w_buffer, d_buffer;
     std::vector<C> wide_grad, wide_output;
     for (int64_t i = 0; i < all; ++i) {
       int64_t at = (h0 * z.rows + i) * z.value_width;
@@ -261,8 +261,8 @@ struct Backward {
     }
     for (int64_t j = 0; j < z.keys; j += kKeys) {
       int64_t cols = std::min(kKeys, z.keys - j);
-      const X* k = converted<X>(key + (hk * z.keys + j) * z.width, cols * z.width, k_room);
-      const X* v = converted<X>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_room);
+      const X* k = converted<X>(key + (hk * z.keys + j) * z.width, cols * z.width, k_buffer);
+      const X* v = converted<X>(value + (hk * z.keys + j) * z.value_width, cols * z.value_width, v_buffer);
       std::fill(dk.begin(), dk.end(), C(0));
       std::fill(dv.begin(), dv.end(), C(0));
       for (int64_t h = h0; h < h0 + group; ++h)
@@ -270,8 +270,8 @@ struct Backward {
           int64_t rows = std::min(kRows, z.rows - row), at = h * z.rows + row, local = (h - h0) * z.rows + row;
           if (mask.causal && j >= row + rows) continue;
           check_interrupt();
-          const X* q = converted<X>(query + at * z.width, rows * z.width, q_room);
-          const X* g = converted<X>(grad + at * z.value_width, rows * z.value_width, g_room);
+          const X* q = converted<X>(query + at * z.width, rows * z.width, q_buffer);
+          const X* g = converted<X>(grad + at * z.value_width, rows * z.value_width, g_buffer);
           scores_of<X>(rows, cols, z.width, scale, {q, z.width, 1}, {k, 1, z.width}, scores.data());
           gemm_sums<X>(rows, cols, z.value_width, C(1), {g, z.value_width, 1}, {v, 1, z.value_width}, false,
                        slopes.data(), kKeys);
@@ -288,8 +288,8 @@ struct Backward {
             }
           }
           drop(scores.data(), kept, h, row, rows, j, cols);
-          const X* w = factor_of<X>(scores.data(), rows, cols, w_room);
-          const X* d = factor_of<X>(slopes.data(), rows, cols, d_room);
+          const X* w = factor_of<X>(scores.data(), rows, cols, w_buffer);
+          const X* d = factor_of<X>(slopes.data(), rows, cols, d_buffer);
           gemm_sums<X>(cols, z.value_width, rows, C(1), {w, 1, kKeys}, {g, z.value_width, 1}, true, dv.data(),
                        z.value_width);
           gemm_sums<X>(cols, z.width, rows, C(1), {d, 1, kKeys}, {q, z.width, 1}, true, dk.data(), z.width);

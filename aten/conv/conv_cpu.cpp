@@ -47,16 +47,16 @@ struct Groups {
   // f(image, group, its input, its output, memory for patches) for the images [first, last).
   template <class X, class Y, class F>
   void each(X* x, Y* y, int64_t first, int64_t last, F&& f) const {
-    const Tensor room = pointwise ? Tensor() : empty_tensor({rows * cols}, dtype_of_v<T>);
+    const Tensor scratch = pointwise ? Tensor() : empty_tensor({rows * cols}, dtype_of_v<T>);
     for (int64_t i = first; i < last; ++i)
       for (int64_t group = 0; group < g.groups; ++group)
         f(i, group, x + (i * g.ic + group * icg) * g.in_spatial(), y + (i * g.oc + group * ocg) * cols,
-          target_of<T>(room));
+          target_of<T>(scratch));
   }
-  const T* patches(const T* image, T* room) const {
+  const T* patches(const T* image, T* scratch) const {
     if (pointwise) return image;
-    image_to_columns(g, icg, image, room);
-    return room;
+    image_to_columns(g, icg, image, scratch);
+    return scratch;
   }
 };
 
@@ -65,8 +65,8 @@ void forward(const Geometry& g, const T* x, const T* w, const T* bias, T* y) {
   const Groups<T> z(g);
   // One image at a time when there is only one: then gemm itself is shared among threads.
   parallel_for(0, g.n, 1, [&](int64_t first, int64_t last) {
-    z.each(x, y, first, last, [&](int64_t, int64_t group, const T* image, T* out, T* room) {
-      const T* columns = z.patches(image, room);
+    z.each(x, y, first, last, [&](int64_t, int64_t group, const T* image, T* out, T* scratch) {
+      const T* columns = z.patches(image, scratch);
       if (bias)
         for (int64_t o = 0; o < z.ocg; ++o) std::fill_n(out + o * z.cols, z.cols, bias[group * z.ocg + o]);
       gemm<T>(z.ocg, z.cols, z.rows, T(1), {w + group * z.ocg * z.rows, z.rows, 1}, {columns, z.cols, 1},
@@ -79,8 +79,8 @@ template <class T>
 void grad_input(const Geometry& g, const T* y, const T* w, T* x) {
   const Groups<T> z(g);
   parallel_for(0, g.n, 1, [&](int64_t first, int64_t last) {
-    z.each(x, y, first, last, [&](int64_t, int64_t group, T* image, const T* out, T* room) {
-      T* columns = z.pointwise ? image : room;
+    z.each(x, y, first, last, [&](int64_t, int64_t group, T* image, const T* out, T* scratch) {
+      T* columns = z.pointwise ? image : scratch;
       gemm<T>(z.rows, z.cols, z.ocg, T(1), {w + group * z.ocg * z.rows, 1, z.rows}, {out, z.cols, 1}, T(0), columns,
               z.cols);
       if (z.pointwise) return;
@@ -99,8 +99,8 @@ void grad_weight(const Geometry& g, const T* y, const T* x, T* w) {
   T* partial = count > 1 ? target_of<T>(holder) : w;
   parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
     z.each(x, y, first * per, std::min(g.n, last * per),
-           [&](int64_t i, int64_t group, const T* image, const T* out, T* room) {
-             gemm<T>(z.ocg, z.rows, z.cols, T(1), {out, z.cols, 1}, {z.patches(image, room), 1, z.cols},
+           [&](int64_t i, int64_t group, const T* image, const T* out, T* scratch) {
+             gemm<T>(z.ocg, z.rows, z.cols, T(1), {out, z.cols, 1}, {z.patches(image, scratch), 1, z.cols},
                      i % per == 0 ? T(0) : T(1), partial + i / per * size + group * z.ocg * z.rows, z.rows);
            });
   });

@@ -23,8 +23,8 @@ FoldSizes fold_sizes(const char* op, IntSpan image, IntSpan kernel_size, IntSpan
   check(padding, "padding", 0);
   check(stride, "stride", 1);
   for (size_t d = 0; d < 2; ++d) {
-    const int64_t room = image[d] + 2 * padding[d] - dilation[d] * (kernel_size[d] - 1) - 1;
-    r.blocks[d] = room < 0 ? 0 : room / stride[d] + 1;
+    const int64_t span = image[d] + 2 * padding[d] - dilation[d] * (kernel_size[d] - 1) - 1;
+    r.blocks[d] = span < 0 ? 0 : span / stride[d] + 1;
   }
   TG_CHECK(r.blocks[0] > 0 && r.blocks[1] > 0, Runtime,
            "{}: images of {} with kernel_size {}, dilation {}, padding {} and stride {} have {} by {} patches", op,

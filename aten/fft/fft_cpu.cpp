@@ -217,8 +217,8 @@ void fft_r2c_cpu(const Tensor& input, int64_t dim, double scale, bool onesided, 
       });
     }
     parallel_for(0, (count + V - 1) / V, group_grain(plan->n, V), [&](int64_t first, int64_t last) {
-      size_t room = static_cast<size_t>(std::max(blocks_of(*plan), half + 1));
-      Block<T>*a = scratch<Block<T>>(room, 0), *b = scratch<Block<T>>(room, 1);
+      const size_t blocks = static_cast<size_t>(std::max(blocks_of(*plan), half + 1));
+      Block<T>*a = scratch<Block<T>>(blocks, 0), *b = scratch<Block<T>>(blocks, 1);
       for (int64_t i = first; i < last; ++i) {
         Group<const T> from(in, i * V, count, V);
         Group<C> lines(to, i * V, count, V);
@@ -259,8 +259,8 @@ void fft_c2r_cpu(const Tensor& input, int64_t dim, int64_t n, double scale, cons
           count, n, [&](int64_t i) { complex_line<T>(*plan, w, in.line(i), in.step, n, to.line(i), to.step, factor); });
     }
     parallel_for(0, (count + V - 1) / V, group_grain(plan->n, V), [&](int64_t first, int64_t last) {
-      size_t room = static_cast<size_t>(std::max(blocks_of(*plan), half + 1));
-      Block<T>*a = scratch<Block<T>>(room, 0), *b = scratch<Block<T>>(room, 1);
+      const size_t blocks = static_cast<size_t>(std::max(blocks_of(*plan), half + 1));
+      Block<T>*a = scratch<Block<T>>(blocks, 0), *b = scratch<Block<T>>(blocks, 1);
       for (int64_t i = first; i < last; ++i) {
         load<T>(Group<const C>(in, i * V, count, V), in.step, half + 1, false, b);
         clear_imaginary(b[0]);

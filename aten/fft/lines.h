@@ -273,8 +273,8 @@ void transform_lines(const fft::Plan<T>& plan, int64_t count, const Side<const s
     });
   }
   parallel_for(0, (count + V - 1) / V, group_grain(n, V), [&](int64_t first, int64_t last) {
-    size_t room = static_cast<size_t>(blocks_of(plan));
-    Block<T>*a = scratch<Block<T>>(room, 0), *b = scratch<Block<T>>(room, 1);
+    const size_t blocks = static_cast<size_t>(blocks_of(plan));
+    Block<T>*a = scratch<Block<T>>(blocks, 0), *b = scratch<Block<T>>(blocks, 1);
     for (int64_t i = first; i < last; ++i) {
       load<T>(Group<const std::complex<T>>(in, i * V, count, V), in.step, n, direction.inverse_in, a);
       Block<T>* x = transform_blocks(plan, a, b);

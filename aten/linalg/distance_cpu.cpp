@@ -45,27 +45,28 @@ void distances(const T* x1, const T* x2, T* out, const Sizes& s, const Steps& st
   const int64_t row_parts = (s.n + rows - 1) / rows, parts = (s.m + kWidth - 1) / kWidth;
   const int64_t grain = std::max<int64_t>(1, 65536 / (std::min(s.n, rows) * std::min(s.m, kWidth) * s.d));
   parallel_for(0, s.batch * parts * row_parts, grain, [&](int64_t begin, int64_t end) {
-    struct Room {
+    struct Scratch {
       alignas(64) C tile[kDepth * kWidth], sums[kRows * kWidth], point[kDepth];
     };
-    const auto room = std::make_unique<Room>();
+    const auto scratch = std::make_unique<Scratch>();
     for (int64_t unit = begin; unit < end; ++unit) {
       const int64_t b = unit / (parts * row_parts), j = unit / row_parts % parts * kWidth, i = unit % row_parts * rows;
       const int64_t width = std::min(kWidth, s.m - j), height = std::min(rows, s.n - i);
-      std::fill(room->sums, room->sums + height * kWidth, C(0));
-      if (width < kWidth) std::fill(room->tile, room->tile + kDepth * kWidth, C(0));
+      std::fill(scratch->sums, scratch->sums + height * kWidth, C(0));
+      if (width < kWidth) std::fill(scratch->tile, scratch->tile + kDepth * kWidth, C(0));
       for (int64_t k = 0; k < s.d; k += kDepth) {
         check_interrupt();
         const int64_t depth = std::min(kDepth, s.d - k);
-        load_points(room->tile, x2 + (b * s.m + j) * s.d + k, s.d, width, depth);
+        load_points(scratch->tile, x2 + (b * s.m + j) * s.d + k, s.d, width, depth);
         for (int64_t r = 0; r < height; ++r) {
-          blocks::copy(depth, room->point, x1 + (b * s.n + i + r) * s.d + k);
-          go_on(room->sums + r * kWidth, room->point, room->tile, depth, steps);
+          blocks::copy(depth, scratch->point, x1 + (b * s.n + i + r) * s.d + k);
+          go_on(scratch->sums + r * kWidth, scratch->point, scratch->tile, depth, steps);
         }
       }
       for (int64_t r = 0; r < height; ++r)
         blocks::map(
-            width, out + (b * s.n + i + r) * s.m + j, [&](C sum) { return steps.end(sum); }, room->sums + r * kWidth);
+            width, out + (b * s.n + i + r) * s.m + j, [&](C sum) { return steps.end(sum); },
+            scratch->sums + r * kWidth);
     }
   });
 }

@@ -159,7 +159,7 @@ void call_library(int64_t m, int64_t n, int64_t k, T alpha, MatrixRef<T> a, Matr
   blas::gemm(p.trans_a, p.trans_b, m, n, k, alpha, a.data, p.lda, b.data, p.ldb, beta, c, p.ldc);
 }
 
-// Room for packed tiles, from the caching allocator.
+// Memory of packed tiles, from the caching allocator.
 template <class C>
 C* scratch(Tensor& holder, int64_t n) {
   holder = empty_tensor({std::max<int64_t>(n, 1)}, dtype_of_v<C>);

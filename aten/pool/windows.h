@@ -85,11 +85,11 @@ struct Windows {
 // in the padding behind it.
 inline int64_t pooled_size(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation,
                            bool ceil_mode) {
-  int64_t room = in + 2 * padding - dilation * (kernel - 1) - 1;
-  if (room < 0) {
-    if (!ceil_mode || room + stride - 1 < 0) return 0;
+  int64_t span = in + 2 * padding - dilation * (kernel - 1) - 1;
+  if (span < 0) {
+    if (!ceil_mode || span + stride - 1 < 0) return 0;
   }
-  int64_t n = (room + (ceil_mode ? stride - 1 : 0)) / stride + 1;
+  int64_t n = (span + (ceil_mode ? stride - 1 : 0)) / stride + 1;
   if (ceil_mode && (n - 1) * stride >= in + padding) --n;
   return n;
 }

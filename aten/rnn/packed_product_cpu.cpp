@@ -217,8 +217,8 @@ void PackedMatrix<T>::multiply(int64_t m, const T* a, int64_t lda, C* c, int64_t
     if (pairs_) {
       if (k_ % 2 == 0 && lda % 2 == 0)
         return multiply_steps<C>(m, n_, steps_, reinterpret_cast<const Pair*>(a), lda / 2, panels, c, ldc, add);
-      const Tensor room = empty_tensor({2 * m * steps_}, dtype_of_v<T>);
-      T* even = static_cast<T*>(room.data_ptr());
+      const Tensor scratch = empty_tensor({2 * m * steps_}, dtype_of_v<T>);
+      T* even = static_cast<T*>(scratch.data_ptr());
       for (int64_t r = 0; r < m; ++r) {
         if (k_ % 2) even[2 * (r + 1) * steps_ - 1] = T(0.0f);
         std::copy_n(a + r * lda, k_, even + 2 * r * steps_);
@@ -227,8 +227,8 @@ void PackedMatrix<T>::multiply(int64_t m, const T* a, int64_t lda, C* c, int64_t
     }
   }
   if constexpr (!std::is_same_v<T, C>) {
-    const Tensor room = empty_tensor({m * k_}, dtype_of_v<C>);
-    C* wide = static_cast<C*>(room.data_ptr());
+    const Tensor scratch = empty_tensor({m * k_}, dtype_of_v<C>);
+    C* wide = static_cast<C*>(scratch.data_ptr());
     for (int64_t r = 0; r < m; ++r) convert_line(wide + r * k_, a + r * lda, k_);
     multiply_steps<C>(m, n_, steps_, wide, k_, panels, c, ldc, add);
   }

@@ -75,16 +75,16 @@ typename Keys<T>::U bound_of(const T* x, int64_t n, int64_t k, typename Keys<T>:
   return bound;
 }
 
-// The k smallest items of part of a row, in any order, at the front of `buffer`, which has room for `room` items,
+// The k smallest items of part of a row, in any order, at the front of `buffer`, which holds `capacity` items,
 // at least k + 2 * kBlock. Most elements are only compared, a block at a time, with the worst one that is kept.
 inline constexpr int64_t kBlock = 32;
 template <class T>
-int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, ItemOf<T>* buffer, int64_t room) {
+int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, ItemOf<T>* buffer, int64_t capacity) {
   using K = Keys<T>;
   using U = typename K::U;
   const U mask = turn ? K::kAll : 0;
   auto item_at = [&](int64_t i) { return make_item(static_cast<U>(K::of(x[i]) ^ mask), i); };
-  int64_t kept = std::min(room, end - begin);
+  int64_t kept = std::min(capacity, end - begin);
   U worst = 0;
   if (k <= 16 && end - begin >= 128) {
     const U bound =
@@ -117,7 +117,7 @@ int64_t smallest(const T* x, int64_t begin, int64_t end, int64_t k, bool turn, I
       for (int64_t j = 0; j < kBlock; ++j)
         better |= static_cast<uint32_t>((K::of(x[i + j]) ^ mask) < worst) << static_cast<uint32_t>(j);
       for (; better != 0; better &= better - 1) buffer[kept++] = item_at(i + std::countr_zero(better));
-      if (kept + kBlock > room) prune();
+      if (kept + kBlock > capacity) prune();
     }
     for (; i < end; ++i) keep(i);
     if (kept > k) prune();
@@ -156,9 +156,9 @@ void top_rows(const RowsIn& in, int64_t k, bool largest, bool sorted, T* values,
   check_row_length<T>(in.n, "topk");
   const bool by_rank = k * 32 > in.n || in.n < 128;
   constexpr int64_t kParts = 16;
-  const int64_t room = by_rank ? in.n : std::min(in.n, 4 * k + 2 * kBlock);
+  const int64_t capacity = by_rank ? in.n : std::min(in.n, 4 * k + 2 * kBlock);
   const bool in_parts = !by_rank && k <= 256 && in.n >= 4 * kLongRow && in.rows < 2 * get_num_threads();
-  for_rows<Item>(in.rows, in.n, in_parts ? room * kParts : room, [&](int64_t r, Item* a, Item* b) {
+  for_rows<Item>(in.rows, in.n, in_parts ? capacity * kParts : capacity, [&](int64_t r, Item* a, Item* b) {
     const T* x = in.row<T>(r);
     const Item* result = a;
     if (by_rank) {
@@ -170,15 +170,16 @@ void top_rows(const RowsIn& in, int64_t k, bool largest, bool sorted, T* values,
         int64_t found[kParts];
         parallel_for(0, kParts, 1, [&](int64_t begin, int64_t end) {
           for (int64_t p = begin; p < end; ++p)
-            found[p] = smallest(x, p * per_part, std::min((p + 1) * per_part, in.n), k, largest, a + p * room, room);
+            found[p] =
+                smallest(x, p * per_part, std::min((p + 1) * per_part, in.n), k, largest, a + p * capacity, capacity);
         });
         kept = found[0];
         for (int64_t p = 1; p < kParts; ++p) {
-          std::copy_n(a + p * room, found[p], a + kept);
+          std::copy_n(a + p * capacity, found[p], a + kept);
           kept += found[p];
         }
       } else {
-        kept = smallest(x, 0, in.n, k, largest, a, room);
+        kept = smallest(x, 0, in.n, k, largest, a, capacity);
       }
       if (k < kept) split_items(a, k, kept);
       if (sorted) std::sort(a, a + k);

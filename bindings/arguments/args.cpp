@@ -134,19 +134,19 @@ ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args
   const Signature& s = signature_;
   int at = 0;
   if (self) slots_[at++] = self;
-  const int room = s.num_positional - at;
+  const int most = s.num_positional - at;
   int fixed = static_cast<int>(nargs < 64 ? nargs : 64);
   OldOrder old;
   bool moved = false;
   if (TG_UNLIKELY(s.varargs >= 0)) {
     const int before = s.varargs - at;
-    if (nargs > before && (nargs > room || starts_varargs(args[before], s.args[s.varargs].kind))) {
+    if (nargs > before && (nargs > most || starts_varargs(args[before], s.args[s.varargs].kind))) {
       varargs_ = args + before;
       num_varargs_ = nargs - before;
       fixed = before + 1;
     }
-  } else if (TG_UNLIKELY(nargs > room)) {
-    if (!old_order(s, self != nullptr, nargs - room, old)) return {Mismatch::TooMany};
+  } else if (TG_UNLIKELY(nargs > most)) {
+    if (!old_order(s, self != nullptr, nargs - most, old)) return {Mismatch::TooMany};
     for (const int place : old.places)
       if (place >= 0 && !is_plain_number(args[place])) return {Mismatch::TooMany};
     moved = true;
@@ -220,9 +220,9 @@ void ArgumentsBase::report(const Problem& problem, PyObject* self, Py_ssize_t na
   const Arg& arg = signature_.args[problem.index];
   switch (problem.kind) {
     case Mismatch::TooMany: {
-      const int room = signature_.num_positional - (self ? 1 : 0);
-      PyErr_Format(PyExc_TypeError, "%s(): takes at most %d positional argument%s: got %zd\n%s%s", op, room,
-                   room == 1 ? "" : "s", nargs, op, signature_.text);
+      const int most = signature_.num_positional - (self ? 1 : 0);
+      PyErr_Format(PyExc_TypeError, "%s(): takes at most %d positional argument%s: got %zd\n%s%s", op, most,
+                   most == 1 ? "" : "s", nargs, op, signature_.text);
       break;
     }
     case Mismatch::UnknownKeyword:

@@ -51,7 +51,7 @@ class ModeTaken {
     --override_modes;
   }
   ~ModeTaken() {
-    modes().push_back(mode_.release());  // room is there
+    modes().push_back(mode_.release());  // its memory is reserved
     ++override_modes;
   }
   PyObject* get() const noexcept { return mode_.get(); }

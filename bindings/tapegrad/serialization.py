@@ -70,7 +70,7 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
     """Writes tensors and plain data to a path or a binary file object.
 
     dict, list, tuple, set, OrderedDict, Counter, defaultdict, deque, Namespace, numbers, texts, bytes, None, paths, times, NumPy
-    arrays and numbers, dtypes, devices and tensors are kept as they are, tied tensors stay tied, a view takes only the room that it
+    arrays and numbers, dtypes, devices and tensors are kept as they are, tied tensors stay tied, a view takes only the memory that it
     needs. Layers (nn.Module) and objects of classes in add_safe_globals are kept by the name of their class; other objects are
     refused: save their state_dict().
 

@@ -85,7 +85,7 @@ bool is_tuple_of_subscripts(PyObject* key) {
   return false;
 }
 
-// Room for a few subscripts without allocating. Converts them in order; items may run Python code.
+// A few subscripts without an allocation. Converts them in order; items may run Python code.
 class Subscripts {
  public:
   explicit Subscripts(PyObject* key) {

@@ -20,7 +20,7 @@ using detail::ProcFile;
 
 // The least available memory among the control groups of this process.
 uint64_t cgroup_available() noexcept {
-  uint64_t room = UINT64_MAX;
+  uint64_t available = UINT64_MAX;
   detail::for_each_cgroup("memory", [&](const detail::CgroupDir& dir) {
     uint64_t limit = dir.number(dir.v2 ? "memory.max" : "memory.limit_in_bytes", UINT64_MAX);
     if (limit >= (uint64_t{1} << 60)) return;  // v1 writes "unlimited" as a huge number
@@ -28,9 +28,9 @@ uint64_t cgroup_available() noexcept {
     // Inactive file pages are counted as used but are reclaimed under pressure.
     uint64_t reclaimable = dir.field("memory.stat", dir.v2 ? "inactive_file" : "total_inactive_file", 0);
     used -= std::min(used, reclaimable);
-    room = std::min(room, limit - std::min(limit, used));
+    available = std::min(available, limit - std::min(limit, used));
   });
-  return room;
+  return available;
 }
 
 uint64_t cgroup_limit() noexcept {

@@ -27,7 +27,7 @@ void SlabPool::unlink(Slab* s) noexcept {
 
 SlabPool::Slab* SlabPool::new_slab(size_t size) {
   static_assert(kSlabsPerChunk == 32, "one bit per slab");
-  // The fullest chunk that has room, so that others get a chance to become empty.
+  // The fullest chunk with a free slot, so that others get a chance to become empty.
   Chunk* chunk = nullptr;
   for (auto& [base, c] : chunks_) {
     if (c->free_slabs == 0) continue;

@@ -200,7 +200,7 @@ void ThreadPool::add_workers(int wanted) noexcept {
 }
 
 void ThreadPool::post(Job& job, int num_helpers) {
-  job.room = num_helpers;
+  job.free_places = num_helpers;
   lock_.lock();
   if (num_workers_ < num_helpers) add_workers(num_helpers);
   job.previous = last_;
@@ -265,13 +265,13 @@ Job* ThreadPool::enter() noexcept {
   int more = 0;
   lock_.lock();
   for (Job* job = first_; job != nullptr; job = job->following) {
-    if (job->room == 0 || job->left() == 0) continue;
+    if (job->free_places == 0 || job->left() == 0) continue;
     if (found == nullptr) {
       found = job;
-      --job->room;
+      --job->free_places;
       job->helpers.fetch_add(1, std::memory_order_relaxed);
     }
-    more += job->room;
+    more += job->free_places;
   }
   lock_.unlock();
   if (found != nullptr && more > 0) wake(more);

@@ -31,7 +31,7 @@ struct Job {
   const int64_t begin, end;
   const Split split;
   const int num_shares;
-  int room = 0;  // helpers that may still enter; guarded by the pool's lock
+  int free_places = 0;  // helpers that may still enter; guarded by the pool's lock
   Job* previous = nullptr;
   Job* following = nullptr;
 
@@ -89,7 +89,7 @@ class ThreadPool {
 
   const uint32_t generation_;
   const int spin_limit_;  // helpers that may spin at the same time
-  ForkSafeLock lock_;     // guards the list, `room` of its jobs, and num_workers_
+  ForkSafeLock lock_;     // guards the list, `free_places` of its jobs, and num_workers_
   Job* first_ = nullptr;
   Job* last_ = nullptr;
   int num_workers_ = 0;

@@ -63,7 +63,7 @@ struct AttentionForward {
   AttentionBias bias = {};
   AttentionKept kept = {};
 };
-// The gradients that are written are dense. `delta` has room for a float of every row.
+// The gradients that are written are dense. `delta` holds a float of every row.
 struct AttentionBackward {
   AttentionForward forward;
   AttentionRows grad_output;

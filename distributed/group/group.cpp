@@ -95,10 +95,10 @@ void Group::State::collective(Prepared& p, Work& work, bool interruptible) {
       if (h.kind != Kind::AllGather && h.kind != Kind::Gather) continue;
       // Each rank announces how much it sends; a rank whose output has another size reports so before anything is
       // written.
-      const Bytes& room = p.out_bytes[p.out_bytes.size() == 1 ? 0 : static_cast<size_t>(r)];
-      if (room.data != nullptr || room.nbytes != 0)
-        TG_CHECK(room.nbytes == other.payload || !h.varying, Runtime, "{}: rank {} gives {} bytes, its output has {}",
-                 wait.what, r, other.payload, room.nbytes);
+      const Bytes& output = p.out_bytes[p.out_bytes.size() == 1 ? 0 : static_cast<size_t>(r)];
+      if (output.data != nullptr || output.nbytes != 0)
+        TG_CHECK(output.nbytes == other.payload || !h.varying, Runtime, "{}: rank {} gives {} bytes, its output has {}",
+                 wait.what, r, other.payload, output.nbytes);
     }
   } catch (const Error&) {
     throw CollectiveMismatch{std::current_exception()};

@@ -26,7 +26,7 @@ using Word = std::atomic<uint32_t>;
 using Number = std::atomic<uint64_t>;
 static_assert(Word::is_always_lock_free && Number::is_always_lock_free);
 
-inline constexpr int kMostRanks = 250;  // a ledger has room for so many holders
+inline constexpr int kMostRanks = 250;  // as many holders as a ledger counts
 inline constexpr size_t kBuffers = 4;
 
 class Area {

@@ -1,6 +1,10 @@
 """The same data as a tapegrad and as a torch tensor, and their comparison."""
 
+import functools
+import inspect
+
 import numpy as np
+import pytest
 import tapegrad as tg
 
 try:
@@ -24,6 +28,20 @@ def pair(data, dtype: str | None = None, **options):
     if dtype is not None:
         ours["dtype"], theirs["dtype"] = getattr(tg, dtype), getattr(torch, dtype)
     return tg.tensor(data, **ours), torch.tensor(data, **theirs)
+
+
+def same_as_torch(function):
+    """The test that a function of a library, and of what else the test is given, returns the same for tapegrad and for torch."""
+
+    @functools.wraps(function)
+    def test(**given):
+        pytest.importorskip("torch")
+        ours, theirs = function(tg, **given), function(torch, **given)
+        assert ours == theirs, f"{ours!r}, expected {theirs!r}"
+
+    signature = inspect.signature(function)
+    test.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+    return test
 
 
 def name_of(dtype) -> str:

@@ -123,8 +123,8 @@ def _made_dual(tensor, tangent, level: int):
     from ..func._gradients import fresh
 
     if not _laid_out_alike(tensor, tangent):  # views of the dual tensor are taken of its tangent, too
-        room = zeros(tensor.untyped_storage().nbytes() // tensor.itemsize, dtype=tensor.dtype, device=tensor.device)
-        tangent = room.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(tangent)
+        storage = zeros(tensor.untyped_storage().nbytes() // tensor.itemsize, dtype=tensor.dtype, device=tensor.device)
+        tangent = storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(tangent)
     start = fresh(tensor, is_grad_enabled())
     with enable_grad():
         dual = _Alias.apply(start) if start.is_leaf else start

@@ -120,10 +120,10 @@ def _computed(attribute: str):
         from ..nn import functional
         from ..nn.module import _parse_to
 
-        room = types.ModuleType("torch._C._nn", "Functions of networks.")
-        vars(room).update({name: value for name, value in vars(functional).items() if callable(value) and not name.startswith("_")},
-                          _parse_to=_parse_to)
-        return room
+        namespace = types.ModuleType("torch._C._nn", "Functions of networks.")
+        vars(namespace).update({name: value for name, value in vars(functional).items() if callable(value) and not name.startswith("_")},
+                               _parse_to=_parse_to)
+        return namespace
     return None
 
 

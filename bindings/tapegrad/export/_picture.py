@@ -57,7 +57,7 @@ def draw(graph) -> Picture:
         rows[level[node]].append(node)
     place = {}
     for y, row in enumerate(rows):
-        # Each below the middle of what it takes, as far as there is room.
+        # Each below the middle of what it takes, as far as the row is wide enough.
         row.sort(key=lambda n: sum(xs) / len(xs) if (xs := [place[m][0] for m in n.all_input_nodes if m in place]) else 0)
         for x, node in enumerate(row):
             place[node] = (20 + x * (_WIDTH + _GAP_X), 20 + y * (_HEIGHT + _GAP_Y))

@@ -34,8 +34,8 @@ class _Queue:
         self.thread: threading.Thread | None = None
         _living.add(self)
 
-    def room(self) -> bool:
-        """Waits for a free place; False where nobody wants more."""
+    def wait_for_space(self) -> bool:
+        """Waits until one more item fits; False once the queue is closed."""
         with self.changed:
             while len(self.items) >= self.depth and not self.closed:
                 self.changed.wait()
@@ -85,7 +85,7 @@ def _work(queue: _Queue, source, seed: int) -> None:
     try:
         _C._keyed_own_generator(True)  # what it draws changes nothing in the program's numbers
         manual_seed(seed)
-        while queue.room():
+        while queue.wait_for_space():
             queue.put(next(source))
     except StopIteration:
         pass

@@ -63,7 +63,7 @@ class RandomCalls {
            std::string(what) + " of " + std::to_string(size) + " bytes, call " + std::to_string(call_));
       must(got[size] == 55, std::string(what) + " wrote too much");
     };
-    auto room = [&](size_t r, size_t size) {
+    auto allocate = [&](size_t r, size_t size) {
       out[r].assign(size + 1, 55);
       outs[r] = {out[r].data(), size};
     };
@@ -106,7 +106,7 @@ class RandomCalls {
         const auto mine = bytes_of(call_, me_, 0, sizes[me]);
         const bool here = kind == 4 || root == me_;
         for (size_t r = 0; r < n; ++r) {
-          room(r, sizes[r]);
+          allocate(r, sizes[r]);
           if (!here) outs[r].data = nullptr;
         }
         if (kind == 4)
@@ -125,7 +125,7 @@ class RandomCalls {
         } else {
           ins.clear();
         }
-        room(me, sizes[me]);
+        allocate(me, sizes[me]);
         ranks_.scatter(ins, outs[me], root, wait_);
         return same(out[me], root, me_, sizes[me], "scatter");
       }
@@ -137,7 +137,7 @@ class RandomCalls {
           rows[r] = in[r].data();
           numel[r] = static_cast<int64_t>(sizes[r] / 4);
         }
-        room(me, sizes[me] / 4 * 4);
+        allocate(me, sizes[me] / 4 * 4);
         ranks_.reduce_scatter(rows, numel, out[me].data(), DType::int32, Reduce::Sum, wait_);
         must(std::memcmp(out[me].data(), sum(me_, sizes[me] / 4).data(), sizes[me] / 4 * 4) == 0, "reduce_scatter");
         return must(out[me].back() == 55, "reduce_scatter wrote too much");
@@ -148,7 +148,7 @@ class RandomCalls {
         for (size_t r = 0; r < n; ++r) {
           in[r] = bytes_of(call_, me_, static_cast<int>(r), size_of(me, r));
           ins[r] = {in[r].data(), size_of(me, r)};
-          room(r, size_of(r, me));
+          allocate(r, size_of(r, me));
         }
         ranks_.all_to_all(ins, outs, wait_);
         for (size_t r = 0; r < n; ++r) same(out[r], static_cast<int>(r), me_, size_of(r, me), "all_to_all");

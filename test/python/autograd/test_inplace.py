@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tapegrad as tg
 from autograd.leaves import leaf
+from pairs import same_as_torch
 
 
 def here():
@@ -122,30 +123,26 @@ def test_views_made_in_no_grad_are_protected():
     assert y.tolist() == [2, 2]
 
 
-def test_views_in_place_write_no_element():
+@same_as_torch
+def test_views_in_place_write_no_element(t):
     """So that elements may share memory, as those of an expanded tensor do."""
-    torch = pytest.importorskip("torch")
-
-    def run(t):
-        x = t.arange(6.0, requires_grad=True)
-        results = []
-        for make in (lambda y: y[:3].expand(2, 3), lambda y: y.view(2, 3), lambda y: y.clone().view(1, 2, 3)[0], lambda y: y.clone().reshape(2, 3)):
-            for change in (lambda v: v.unsqueeze_(0), lambda v: v.squeeze_(0), lambda v: v.squeeze_(), lambda v: v.t_(), lambda v: v.transpose_(0, 1),
-                           lambda v: v.swapaxes_(0, 1), lambda v: v.as_strided_((2,), (1,)), lambda v: v.unsqueeze_(1).squeeze_((0, 1))):
-                for source in (x.detach(), x * 2):
-                    view = change(make(source))
-                    if view.requires_grad:
-                        (view * t.arange(float(view.numel())).reshape(view.shape)).sum().backward()
-                    results.append((tuple(view.shape), view.stride(), view.tolist()))
-        base = x * 2  # written to afterwards, and through a view that was turned
-        view = base.view(2, 3)
-        view.t_()
-        base[1:].mul_(3)
-        view[0].mul_(5)
-        ((view * t.arange(6.0).reshape(3, 2)).sum() + (base * t.arange(6.0)).sum()).backward()
-        return results, x.grad.tolist()
-
-    assert run(tg) == run(torch)
+    x = t.arange(6.0, requires_grad=True)
+    results = []
+    for make in (lambda y: y[:3].expand(2, 3), lambda y: y.view(2, 3), lambda y: y.clone().view(1, 2, 3)[0], lambda y: y.clone().reshape(2, 3)):
+        for change in (lambda v: v.unsqueeze_(0), lambda v: v.squeeze_(0), lambda v: v.squeeze_(), lambda v: v.t_(), lambda v: v.transpose_(0, 1),
+                       lambda v: v.swapaxes_(0, 1), lambda v: v.as_strided_((2,), (1,)), lambda v: v.unsqueeze_(1).squeeze_((0, 1))):
+            for source in (x.detach(), x * 2):
+                view = change(make(source))
+                if view.requires_grad:
+                    (view * t.arange(float(view.numel())).reshape(view.shape)).sum().backward()
+                results.append((tuple(view.shape), view.stride(), view.tolist()))
+    base = x * 2  # written to afterwards, and through a view that was turned
+    view = base.view(2, 3)
+    view.t_()
+    base[1:].mul_(3)
+    view[0].mul_(5)
+    ((view * t.arange(6.0).reshape(3, 2)).sum() + (base * t.arange(6.0)).sum()).backward()
+    return results, x.grad.tolist()
 
 
 def test_overlapping_memory_is_protected():
@@ -280,49 +277,41 @@ def test_numpy_sees_writes():
 @pytest.mark.parametrize("leaf_is", ["base", "view"])
 @pytest.mark.parametrize("recorded", [False, True, None], ids=["number", "recorded", "no_grad"])
 @pytest.mark.parametrize("early", [False, True])
-def test_a_view_or_a_base_that_becomes_a_leaf_and_a_write_to_the_other(program, leaf_is, recorded, early):
-    torch = pytest.importorskip("torch")
-
-    def run(t):
-        base = t.ones(4)
-        if early:
-            base.requires_grad_(leaf_is == "base")
-        view, other = base[:2], base[1:]
-        chosen = base if leaf_is == "base" else view
-        if not early:
-            chosen.requires_grad = True
-        elif leaf_is == "view":
-            view.requires_grad_()
-        target = {"base": base, "view": view, "other": other}[program]
-        factor = t.full((1,), 2.0, requires_grad=True) if recorded else 2.0
-        try:
-            with t.set_grad_enabled(recorded is not None):
-                target.mul_(factor)
-        except RuntimeError as error:
-            return "refused", "leaf" in str(error)
-        try:
-            (chosen * 3).sum().backward()
-        except RuntimeError:
-            return "no backward"
-        return [v.tolist() for v in (base, view, other)], chosen.is_leaf, None if chosen.grad is None else chosen.grad.tolist()
-
-    assert run(tg) == run(torch)
+@same_as_torch
+def test_a_view_or_a_base_that_becomes_a_leaf_and_a_write_to_the_other(t, program, leaf_is, recorded, early):
+    base = t.ones(4)
+    if early:
+        base.requires_grad_(leaf_is == "base")
+    view, other = base[:2], base[1:]
+    chosen = base if leaf_is == "base" else view
+    if not early:
+        chosen.requires_grad = True
+    elif leaf_is == "view":
+        view.requires_grad_()
+    target = {"base": base, "view": view, "other": other}[program]
+    factor = t.full((1,), 2.0, requires_grad=True) if recorded else 2.0
+    try:
+        with t.set_grad_enabled(recorded is not None):
+            target.mul_(factor)
+    except RuntimeError as error:
+        return "refused", "leaf" in str(error)
+    try:
+        (chosen * 3).sum().backward()
+    except RuntimeError:
+        return "no backward"
+    return [v.tolist() for v in (base, view, other)], chosen.is_leaf, None if chosen.grad is None else chosen.grad.tolist()
 
 
-def test_every_change_of_sizes_in_place_is_a_version():
-    torch = pytest.importorskip("torch")
-
-    def run(t):
-        x = t.ones(2, 2)
-        seen = [x._version]
-        for change in (lambda: x.resize_(2), lambda: x.resize_(2), lambda: x.resize_(3, 3), lambda: x.resize_as_(t.ones(2, 2)),
-                       lambda: x.resize_as_(t.ones(2, 2)), lambda: x.t_(), lambda: x.squeeze_(), lambda: x.unsqueeze_(0),
-                       lambda: x.transpose_(0, 1), lambda: x.as_strided_((2,), (1,)), lambda: x.swapaxes_(0, 0)):
-            change()
-            seen.append(x._version)
-        return seen
-
-    assert run(tg) == run(torch)
+@same_as_torch
+def test_every_change_of_sizes_in_place_is_a_version(t):
+    x = t.ones(2, 2)
+    seen = [x._version]
+    for change in (lambda: x.resize_(2), lambda: x.resize_(2), lambda: x.resize_(3, 3), lambda: x.resize_as_(t.ones(2, 2)),
+                   lambda: x.resize_as_(t.ones(2, 2)), lambda: x.t_(), lambda: x.squeeze_(), lambda: x.unsqueeze_(0),
+                   lambda: x.transpose_(0, 1), lambda: x.as_strided_((2,), (1,)), lambda: x.swapaxes_(0, 0)):
+        change()
+        seen.append(x._version)
+    return seen
 
 
 def test_resized_after_it_was_saved_names_both_lines():

@@ -10,11 +10,11 @@ from tapegrad.distributed.tensor import placement_types
 MADE = ["Replicate()", "Shard(0)", "Shard(dim=-1)", "Partial()", "Partial('avg')", "_StridedShard(1, split_factor=2)", "_StridedShard(1)"]
 
 
-def describe(room, text):
-    p = eval(text, vars(room))
-    same = [eval(other, vars(room)) == p for other in MADE]
+def describe(names, text):
+    p = eval(text, vars(names))
+    same = [eval(other, vars(names)) == p for other in MADE]
     return (repr(p), str(p), same, p.is_shard(), p.is_shard(0), p.is_shard(1), p.is_replicate(), p.is_partial(), p.is_partial("sum"),
-            len({p, eval(text, vars(room))}), isinstance(p, room.Placement), isinstance(p, room.Shard),
+            len({p, eval(text, vars(names))}), isinstance(p, names.Placement), isinstance(p, names.Shard),
             repr(copy.deepcopy(p)), pickle.loads(pickle.dumps(p)) == p)
 
 
@@ -26,13 +26,13 @@ def test_they_are_torch_s(text):
 
 @pytest.mark.parametrize("text", ["Shard()", "Shard('a')", "Partial(3)", "Replicate(1)"])
 def test_what_they_are_not_made_of(text):
-    for room in placement_types, pytest.importorskip("torch.distributed.tensor.placement_types"):
+    for names in placement_types, pytest.importorskip("torch.distributed.tensor.placement_types"):
         with pytest.raises(TypeError):
-            eval(text, vars(room))
+            eval(text, vars(names))
 
 
 def test_they_cannot_be_changed():
-    for room in placement_types, pytest.importorskip("torch.distributed.tensor.placement_types"):
+    for names in placement_types, pytest.importorskip("torch.distributed.tensor.placement_types"):
         with pytest.raises(AttributeError):
-            room.Shard(1).dim = 2
+            names.Shard(1).dim = 2
     assert ours.Shard is placement_types.Shard

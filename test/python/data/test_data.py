@@ -6,7 +6,7 @@ from collections import OrderedDict, namedtuple
 import numpy as np
 import pytest
 import tapegrad as tg
-from pairs import class_or_error
+from pairs import class_or_error, same_as_torch
 from tapegrad.utils import data
 
 torch = pytest.importorskip("torch")
@@ -234,16 +234,14 @@ def test_samplers():
     assert first != list(shuffled)
 
 
-def test_mistakes():
-    def run(t):
-        d = t.utils.data
-        s = range(4)
-        return [class_or_error(f) for f in (
-            lambda: d.DataLoader(s, batch_size=0), lambda: d.DataLoader(s, shuffle=True, sampler=[1]),
-            lambda: d.DataLoader(s, batch_sampler=[[1]], batch_size=3), lambda: d.DataLoader(s, batch_size=None, drop_last=True),
-            lambda: d.RandomSampler(s, replacement=3), lambda: d.RandomSampler(s, num_samples=-1),
-            lambda: d.BatchSampler(s, 2, 3), lambda: d.WeightedRandomSampler([1.0], 0),
-            lambda: d.DataLoader(s, num_workers=-1), lambda: d.DataLoader(s, timeout=-1),
-            lambda: d.DistributedSampler(s, 2, 5))]
-
-    assert run(tg) == run(torch)
+@same_as_torch
+def test_mistakes(t):
+    d = t.utils.data
+    s = range(4)
+    return [class_or_error(f) for f in (
+        lambda: d.DataLoader(s, batch_size=0), lambda: d.DataLoader(s, shuffle=True, sampler=[1]),
+        lambda: d.DataLoader(s, batch_sampler=[[1]], batch_size=3), lambda: d.DataLoader(s, batch_size=None, drop_last=True),
+        lambda: d.RandomSampler(s, replacement=3), lambda: d.RandomSampler(s, num_samples=-1),
+        lambda: d.BatchSampler(s, 2, 3), lambda: d.WeightedRandomSampler([1.0], 0),
+        lambda: d.DataLoader(s, num_workers=-1), lambda: d.DataLoader(s, timeout=-1),
+        lambda: d.DistributedSampler(s, 2, 5))]

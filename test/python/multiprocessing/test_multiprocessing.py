@@ -389,7 +389,7 @@ def test_full_folder_is_an_error_and_never_a_signal():
     assert done.returncode == 0, done.stderr
     kept, rest = done.stdout.split(" ", 1)
     assert 2 <= int(kept) <= 4
-    assert "no room for 4.00 MiB" in rest and "/mnt is full" in rest
+    assert "cannot allocate 4.00 MiB" in rest and "/mnt is full" in rest
     assert "524288.0" in rest
 
 

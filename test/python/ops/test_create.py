@@ -4,6 +4,7 @@ import math
 
 import pytest
 import tapegrad as tg
+from pairs import same_as_torch
 
 NUMBERS = [(0, 5, 0), (5, 0, 1), (0.0, 5.0, 0.0), (0, math.inf), (0, math.nan), (0, 5, math.inf), (0, 5, math.nan), (0, 1, -1), (1, 1, 0), (0.5, 0.9, 0.5), (0.9, 5, 0.9),
            (0.9, 0.1, 1), (0.5, 3, 1e30), (0, 3 + 1j), (2.9, 1.1, -0.7), (1, 1), (0.5, 0.5)]
@@ -11,17 +12,13 @@ NUMBERS = [(0, 5, 0), (5, 0, 1), (0.0, 5.0, 0.0), (0, math.inf), (0, math.nan), 
 
 @pytest.mark.parametrize("dtype", [None, "int64", "int32", "uint8", "float32", "bfloat16", "bool", "complex64"])
 @pytest.mark.parametrize("numbers", NUMBERS, ids=str)
-def test_arange_is_torch_s(numbers, dtype):
-    torch = pytest.importorskip("torch")
-
-    def look(library):
-        try:
-            x = library.arange(*numbers, **({"dtype": getattr(library, dtype)} if dtype else {}))
-        except Exception as error:
-            return type(error).__name__
-        return str(x.dtype).rpartition(".")[2], x.tolist()
-
-    assert look(tg) == look(torch)
+@same_as_torch
+def test_arange_is_torch_s(library, numbers, dtype):
+    try:
+        x = library.arange(*numbers, **({"dtype": getattr(library, dtype)} if dtype else {}))
+    except Exception as error:
+        return type(error).__name__
+    return str(x.dtype).rpartition(".")[2], x.tolist()
 
 
 def test_range_refuses_steps_that_are_no_whole_numbers():

@@ -5,6 +5,7 @@ import importlib
 import numpy as np
 import pytest
 import tapegrad as tg
+from pairs import same_as_torch
 
 torch = pytest.importorskip("torch")
 
@@ -265,17 +266,15 @@ def test_states_go_to_pytorch_and_back(name, options):
 
 
 @pytest.mark.parametrize("name", ["Adam", "RMSprop", "Adadelta", "Adamax", "NAdam", "RAdam", "Rprop", "ASGD", "Adafactor"])
-def test_sparse_gradients_are_refused_before_anything_is_written(name):
-    def run(t):
-        dense, rows = t.nn.Parameter(t.ones(3, 2)), t.nn.Parameter(t.ones(3, 2))
-        optimizer = getattr(t.optim, name)([rows, dense])
-        rows.grad = t.sparse_coo_tensor(t.tensor([[0]]), t.ones(1, 2), (3, 2))
-        dense.grad = t.ones(3, 2)
-        with pytest.raises(RuntimeError, match="sparse gradients") as error:
-            optimizer.step()
-        return str(error.value), dense.tolist(), len(optimizer.state)
-
-    assert run(tg) == run(torch)
+@same_as_torch
+def test_sparse_gradients_are_refused_before_anything_is_written(t, name):
+    dense, rows = t.nn.Parameter(t.ones(3, 2)), t.nn.Parameter(t.ones(3, 2))
+    optimizer = getattr(t.optim, name)([rows, dense])
+    rows.grad = t.sparse_coo_tensor(t.tensor([[0]]), t.ones(1, 2), (3, 2))
+    dense.grad = t.ones(3, 2)
+    with pytest.raises(RuntimeError, match="sparse gradients") as error:
+        optimizer.step()
+    return str(error.value), dense.tolist(), len(optimizer.state)
 
 
 @pytest.mark.parametrize(("name", "options"), [("SGD", {"lr": 0.1}), ("Adagrad", {"lr": 0.1, "lr_decay": 0.1}), ("SparseAdam", {"lr": 0.1})])
@@ -358,34 +357,32 @@ def test_a_sparse_momentum_is_as_small_as_its_rows():
     assert p.abs().sum(1).nonzero().flatten().tolist() == [0, 1, 2, 3, 4, 7]
 
 
-def test_hooks_of_all_optimizers():
-    def run(t):
-        log = []
-        p = t.nn.Parameter(t.ones(1))
-        early = t.optim.SGD([p], lr=0.1)
-        hooks = importlib.import_module(f"{t.__name__}.optim.optimizer")
-        pre = hooks.register_optimizer_step_pre_hook(lambda o, a, k: log.append(f"all before {type(o).__name__}"))
-        post = hooks.register_optimizer_step_post_hook(lambda o, a, k: log.append("all after"))
+@same_as_torch
+def test_hooks_of_all_optimizers(t):
+    log = []
+    p = t.nn.Parameter(t.ones(1))
+    early = t.optim.SGD([p], lr=0.1)
+    hooks = importlib.import_module(f"{t.__name__}.optim.optimizer")
+    pre = hooks.register_optimizer_step_pre_hook(lambda o, a, k: log.append(f"all before {type(o).__name__}"))
+    post = hooks.register_optimizer_step_post_hook(lambda o, a, k: log.append("all after"))
 
-        class Own(t.optim.Optimizer):
-            def __init__(self, params):
-                super().__init__(params, {})
+    class Own(t.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {})
 
-            def step(self, closure=None):
-                log.append("own")
+        def step(self, closure=None):
+            log.append("own")
 
-        late = Own([p])
-        late.register_step_pre_hook(lambda o, a, k: log.append("before"))
-        late.register_step_post_hook(lambda o, a, k: log.append("after"))
-        p.grad = t.ones(1)
-        early.step()
-        late.step()
-        pre.remove()
-        post.remove()
-        early.step()
-        return log
-
-    assert run(tg) == run(torch)
+    late = Own([p])
+    late.register_step_pre_hook(lambda o, a, k: log.append("before"))
+    late.register_step_post_hook(lambda o, a, k: log.append("after"))
+    p.grad = t.ones(1)
+    early.step()
+    late.step()
+    pre.remove()
+    post.remove()
+    early.step()
+    return log
 
 
 def test_swap_in_parameters_and_state():
@@ -471,13 +468,11 @@ def test_differentiable_steps_take_tensors_that_are_no_leaves():
 
 
 @pytest.mark.parametrize("name", [*NATIVE, "AdamW"])
-def test_loading_a_state_adds_only_the_options_that_pytorch_adds(name):
-    def groups(t):
-        optimizer = getattr(t.optim, name)([t.nn.Parameter(t.ones(2))], lr=0.1)
-        optimizer.load_state_dict(optimizer.state_dict())
-        loaded = set(optimizer.param_groups[0])
-        group = {"params": optimizer.param_groups[0]["params"]}  # as from a version before there were any options
-        optimizer.__setstate__({"state": {}, "param_groups": [group]})
-        return loaded, {key: value for key, value in group.items() if key != "params"}
-
-    assert groups(tg) == groups(torch)
+@same_as_torch
+def test_loading_a_state_adds_only_the_options_that_pytorch_adds(t, name):
+    optimizer = getattr(t.optim, name)([t.nn.Parameter(t.ones(2))], lr=0.1)
+    optimizer.load_state_dict(optimizer.state_dict())
+    loaded = set(optimizer.param_groups[0])
+    group = {"params": optimizer.param_groups[0]["params"]}  # as from a version before there were any options
+    optimizer.__setstate__({"state": {}, "param_groups": [group]})
+    return loaded, {key: value for key, value in group.items() if key != "params"}

@@ -74,7 +74,7 @@ def test_only_what_is_asked_for_is_checked(tmp_path, name):
 
 
 def sparse_file(path, gigabytes):
-    """A file of this size that takes no room: one large tensor of zeros and a small one behind it."""
+    """A file of this size that takes no disk space: one large tensor of zeros and a small one behind it."""
     size = gigabytes << 30
     header = {"large": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]},
               "small": {"dtype": "F32", "shape": [256], "data_offsets": [size, size + 1024]}}

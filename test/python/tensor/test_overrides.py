@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tapegrad as tg
+from pairs import same_as_torch
 
 torch = pytest.importorskip("torch")
 
@@ -38,27 +39,23 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_results_are_of_the_subclass(name):
-    def run(t):
-        class Sub(t.Tensor):
-            pass
+@same_as_torch
+def test_results_are_of_the_subclass(t, name):
+    class Sub(t.Tensor):
+        pass
 
-        return kinds(CALLS[name](t, t.tensor([1.0, 2.0]).as_subclass(Sub), t.ones(2)))
-
-    assert run(tg) == run(torch)
+    return kinds(CALLS[name](t, t.tensor([1.0, 2.0]).as_subclass(Sub), t.ones(2)))
 
 
-def test_gradients_of_a_subclass():
-    def run(t):
-        class Sub(t.Tensor):
-            pass
+@same_as_torch
+def test_gradients_of_a_subclass(t):
+    class Sub(t.Tensor):
+        pass
 
-        x = t.tensor([1.0, 2.0]).as_subclass(Sub).requires_grad_()
-        y = (x * 3).sum()
-        y.backward()
-        return [type(v).__name__ for v in (x, y, x.detach())], x.grad.tolist(), x.is_leaf, y.grad_fn is not None, repr(x.detach())
-
-    assert run(tg) == run(torch)
+    x = t.tensor([1.0, 2.0]).as_subclass(Sub).requires_grad_()
+    y = (x * 3).sum()
+    y.backward()
+    return [type(v).__name__ for v in (x, y, x.detach())], x.grad.tolist(), x.is_leaf, y.grad_fn is not None, repr(x.detach())
 
 
 class Scalar:
@@ -104,57 +101,51 @@ def scalar_tensor(t):
     return ScalarTensor
 
 
-def test_a_type_that_is_no_tensor():
-    def run(t):
-        kind = scalar_tensor(t)
-        d, b = kind(2, 3), t.ones(2, 2)
-        with pytest.raises(TypeError, match="ScalarTensor") as error:
-            t.mul(d, 3)
-        assert "__torch_function__" in str(error.value)
-        return t.mean(d), t.add(d, d).value, t.add(b, d).tolist(), (b + d).tolist(), t.overrides.is_tensor_like(d), t.overrides.is_tensor_like(3)
-
-    assert run(tg) == run(torch)
+@same_as_torch
+def test_a_type_that_is_no_tensor(t):
+    kind = scalar_tensor(t)
+    d, b = kind(2, 3), t.ones(2, 2)
+    with pytest.raises(TypeError, match="ScalarTensor") as error:
+        t.mul(d, 3)
+    assert "__torch_function__" in str(error.value)
+    return t.mean(d), t.add(d, d).value, t.add(b, d).tolist(), (b + d).tolist(), t.overrides.is_tensor_like(d), t.overrides.is_tensor_like(3)
 
 
-def test_metadata_goes_along():
-    def run(t):
-        class MetadataTensor:
-            def __init__(self, data, metadata=None):
-                self._t, self._metadata = t.as_tensor(data), metadata
+@same_as_torch
+def test_metadata_goes_along(t):
+    class MetadataTensor:
+        def __init__(self, data, metadata=None):
+            self._t, self._metadata = t.as_tensor(data), metadata
 
-            @classmethod
-            def __torch_function__(cls, func, types, args=(), kwargs=None):
-                metadatas = tuple(a._metadata for a in args if hasattr(a, "_metadata"))
-                args = [getattr(a, "_t", a) for a in args]
-                return cls(func(*args, **(kwargs or {})), metadata=metadatas[0])
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            metadatas = tuple(a._metadata for a in args if hasattr(a, "_metadata"))
+            args = [getattr(a, "_t", a) for a in args]
+            return cls(func(*args, **(kwargs or {})), metadata=metadatas[0])
 
-        m = MetadataTensor([[1.0], [2.0]], metadata={"owner": "Ministry of Silly Walks"})
-        plain = t.tensor([[1.0, 2.0]])
-        return [(r._t.tolist(), r._metadata["owner"]) for r in (t.add(plain, m), t.mul(m, plain), plain + m, t.sum(m, dim=0), t.matmul(m, plain))]
-
-    assert run(tg) == run(torch)
+    m = MetadataTensor([[1.0], [2.0]], metadata={"owner": "Ministry of Silly Walks"})
+    plain = t.tensor([[1.0, 2.0]])
+    return [(r._t.tolist(), r._metadata["owner"]) for r in (t.add(plain, m), t.mul(m, plain), plain + m, t.sum(m, dim=0), t.matmul(m, plain))]
 
 
-def test_subclasses_come_before_their_bases_and_say_no():
-    def run(t):
-        log = []
+@same_as_torch
+def test_subclasses_come_before_their_bases_and_say_no(t):
+    log = []
 
-        def hook(cls, func, types, args=(), kwargs=None):
-            log.append((cls.__name__, [k.__name__ for k in types]))
-            return NotImplemented if cls.__name__ != "Base" else len(args)
+    def hook(cls, func, types, args=(), kwargs=None):
+        log.append((cls.__name__, [k.__name__ for k in types]))
+        return NotImplemented if cls.__name__ != "Base" else len(args)
 
-        Base = type("Base", (t.Tensor,), {"__torch_function__": classmethod(hook)})
-        Derived = type("Derived", (Base,), {})
-        Other = type("Other", (), {"__torch_function__": classmethod(hook)})
-        base, derived, other = t.ones(2).as_subclass(Base), t.ones(2).as_subclass(Derived), Other()
-        answer = [t.add(other, base), t.add(base, derived), base + derived, t.stack([base, derived])]
-        with pytest.raises(TypeError):
-            t.add(derived, other)
-        with pytest.raises(TypeError):
-            t.ones(2) * other
-        return answer, log
-
-    assert run(tg) == run(torch)
+    Base = type("Base", (t.Tensor,), {"__torch_function__": classmethod(hook)})
+    Derived = type("Derived", (Base,), {})
+    Other = type("Other", (), {"__torch_function__": classmethod(hook)})
+    base, derived, other = t.ones(2).as_subclass(Base), t.ones(2).as_subclass(Derived), Other()
+    answer = [t.add(other, base), t.add(base, derived), base + derived, t.stack([base, derived])]
+    with pytest.raises(TypeError):
+        t.add(derived, other)
+    with pytest.raises(TypeError):
+        t.ones(2) * other
+    return answer, log
 
 
 def test_two_subclasses_that_know_nothing_of_each_other():
@@ -178,57 +169,53 @@ def logging_mode(t, log):
     return LoggingMode()
 
 
-def test_a_mode_sees_every_call():
-    def run(t):
-        log = []
-        before = t.ones(2)
-        with logging_mode(t, log):
-            x = t.ones(2)
-            y = x + 1
-            z = t.add(x, y, alpha=2)
-            z.shape, z.T if z.dim() == 2 else None
-            z.sum().item()
-            x[0], x.mul_(2)
-            t.zeros(2, requires_grad=True)
-            assert before.view(1, 2).mT.is_contiguous()
-            t.stack([x, y])
-        before + 1
-        return log, y.tolist(), z.tolist(), x.tolist()
-
-    assert run(tg) == run(torch)
+@same_as_torch
+def test_a_mode_sees_every_call(t):
+    log = []
+    before = t.ones(2)
+    with logging_mode(t, log):
+        x = t.ones(2)
+        y = x + 1
+        z = t.add(x, y, alpha=2)
+        z.shape, z.T if z.dim() == 2 else None
+        z.sum().item()
+        x[0], x.mul_(2)
+        t.zeros(2, requires_grad=True)
+        assert before.view(1, 2).mT.is_contiguous()
+        t.stack([x, y])
+    before + 1
+    return log, y.tolist(), z.tolist(), x.tolist()
 
 
-def test_modes_nest_and_reach_the_next():
-    def run(t):
-        log = []
+@same_as_torch
+def test_modes_nest_and_reach_the_next(t):
+    log = []
 
-        class Mode(t.overrides.TorchFunctionMode):
-            def __init__(self, name):
-                self.name = name
+    class Mode(t.overrides.TorchFunctionMode):
+        def __init__(self, name):
+            self.name = name
 
-            def __torch_function__(self, func, types, args=(), kwargs=None):
-                log.append((self.name, func.__name__, [k.__name__ for k in types]))
-                if self.name == "twice":
-                    return func(*args, **(kwargs or {})) * 2
-                return func(*args, **(kwargs or {}))
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            log.append((self.name, func.__name__, [k.__name__ for k in types]))
+            if self.name == "twice":
+                return func(*args, **(kwargs or {})) * 2
+            return func(*args, **(kwargs or {}))
 
-        class Sub(t.Tensor):
-            pass
+    class Sub(t.Tensor):
+        pass
 
-        s = t.ones(2).as_subclass(Sub)
-        with Mode("outer"), Mode("twice") as inner:
-            assert t.overrides._get_current_function_mode() is inner
-            a = t.add(s, 1)
-            with t._C.DisableTorchFunctionSubclass():
-                b = t.add(s, 1)
-            with t._C.DisableTorchFunction():
-                c = t.add(s, 1)
-        assert t.overrides._get_current_function_mode() is None
+    s = t.ones(2).as_subclass(Sub)
+    with Mode("outer"), Mode("twice") as inner:
+        assert t.overrides._get_current_function_mode() is inner
+        a = t.add(s, 1)
         with t._C.DisableTorchFunctionSubclass():
-            d = t.add(s, 1)
-        return log, [kinds(v) for v in (a, b, c, d)]
-
-    assert run(tg) == run(torch)
+            b = t.add(s, 1)
+        with t._C.DisableTorchFunction():
+            c = t.add(s, 1)
+    assert t.overrides._get_current_function_mode() is None
+    with t._C.DisableTorchFunctionSubclass():
+        d = t.add(s, 1)
+    return log, [kinds(v) for v in (a, b, c, d)]
 
 
 def test_a_mode_belongs_to_its_thread_and_ends_after_an_error():
@@ -254,36 +241,34 @@ def test_a_mode_belongs_to_its_thread_and_ends_after_an_error():
     assert (tg.ones(2) + 1).tolist() == [2.0, 2.0]
 
 
-def test_functions_of_the_user_take_part():
-    def run(t):
-        o = t.overrides
-        calls = []
+@same_as_torch
+def test_functions_of_the_user_take_part(t):
+    o = t.overrides
+    calls = []
 
-        class Duck:
-            @classmethod
-            def __torch_function__(cls, func, types, args=(), kwargs=None):
-                calls.append((func.__name__, args, kwargs))
-                return "duck"
+    class Duck:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            calls.append((func.__name__, args, kwargs))
+            return "duck"
 
-        duck = Duck()
+    duck = Duck()
 
-        def own(a, b=None):
-            if o.has_torch_function((a, b)):
-                return o.handle_torch_function(own, (a, b), 1, b=2)
-            return "own"
+    def own(a, b=None):
+        if o.has_torch_function((a, b)):
+            return o.handle_torch_function(own, (a, b), 1, b=2)
+        return "own"
 
-        @o.wrap_torch_function(lambda a: (a,))
-        def wrapped(a):
-            return "wrapped"
+    @o.wrap_torch_function(lambda a: (a,))
+    def wrapped(a):
+        return "wrapped"
 
-        class Unasked:
-            __torch_function__ = t._C._disabled_torch_function_impl
+    class Unasked:
+        __torch_function__ = t._C._disabled_torch_function_impl
 
-        asked = [o.has_torch_function_unary(x) for x in (duck, t.ones(1), t.nn.Parameter(t.ones(1)), Unasked(), 3, None)]
-        return (own(duck), own(3), own(1, duck), wrapped(duck), wrapped(3), asked, o.has_torch_function_variadic(1, duck), o.has_torch_function([]),
-                [name for name, _, _ in calls], calls[0][1:], calls[1][1:])
-
-    assert run(tg) == run(torch)
+    asked = [o.has_torch_function_unary(x) for x in (duck, t.ones(1), t.nn.Parameter(t.ones(1)), Unasked(), 3, None)]
+    return (own(duck), own(3), own(1, duck), wrapped(duck), wrapped(3), asked, o.has_torch_function_variadic(1, duck), o.has_torch_function([]),
+            [name for name, _, _ in calls], calls[0][1:], calls[1][1:])
 
 
 def test_what_overrides_tells():
@@ -312,28 +297,26 @@ def test_overridable_functions_call_the_type():
     assert len(asking) > 200 and [f.__name__ for f in asking if f(duck) is not duck] == []
 
 
-def test_properties_and_setters_ask():
-    def run(t):
-        log = []
+@same_as_torch
+def test_properties_and_setters_ask(t):
+    log = []
 
-        class Sub(t.Tensor):
-            @classmethod
-            def __torch_function__(cls, func, types, args=(), kwargs=None):
-                log.append(getattr(func, "__name__", "?"))
-                return super().__torch_function__(func, types, args, kwargs)
+    class Sub(t.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            log.append(getattr(func, "__name__", "?"))
+            return super().__torch_function__(func, types, args, kwargs)
 
-        s = t.ones(2, 2).as_subclass(Sub)
-        log.clear()
-        s.requires_grad = True
-        results = [type(s.mT).__name__, s.shape[0], s.is_leaf, type(s.grad).__name__]
-        s.data = t.zeros(2, 2)
-        with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
-            s[0] = 1
-        s.requires_grad = False
+    s = t.ones(2, 2).as_subclass(Sub)
+    log.clear()
+    s.requires_grad = True
+    results = [type(s.mT).__name__, s.shape[0], s.is_leaf, type(s.grad).__name__]
+    s.data = t.zeros(2, 2)
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
         s[0] = 1
-        return results, log, s.tolist()
-
-    assert run(tg) == run(torch)
+    s.requires_grad = False
+    s[0] = 1
+    return results, log, s.tolist()
 
 
 def test_redispatch_skips_one_question():
@@ -418,17 +401,15 @@ def test_functions_written_in_python_ask(name):
     assert found(tg, name) in listed[found(tg, name.rpartition(".")[0]) if "." in name else tg]
 
 
-def test_functions_written_in_python_keep_a_subclass():
-    def run(t):
-        class Sub(t.Tensor):
-            pass
+@same_as_torch
+def test_functions_written_in_python_keep_a_subclass(t):
+    class Sub(t.Tensor):
+        pass
 
-        f, s = t.nn.functional, t.tensor([[1.0, 0.0], [2.0, 3.0]]).as_subclass(Sub)
-        return kinds([f.softmax(s, -1), f.cross_entropy(s, t.tensor([0, 1])), f.max_pool1d(s, 2), f.adaptive_avg_pool1d(s[None], 1),
-                      t.where(s > 0, s, 0.0), t.nonzero(s), list(t.nonzero(s, as_tuple=True)), t.unique(s), t.tensordot(s, s), t.einsum("ij->i", s), t.einsum(s, [0, 1], [1]), t.atleast_2d(s[0]),
-                      t.detach(s), t.narrow_copy(s, 0, 0, 1), f.mse_loss(input=s, target=t.ones(2, 2))])
-
-    assert run(tg) == run(torch)
+    f, s = t.nn.functional, t.tensor([[1.0, 0.0], [2.0, 3.0]]).as_subclass(Sub)
+    return kinds([f.softmax(s, -1), f.cross_entropy(s, t.tensor([0, 1])), f.max_pool1d(s, 2), f.adaptive_avg_pool1d(s[None], 1),
+                  t.where(s > 0, s, 0.0), t.nonzero(s), list(t.nonzero(s, as_tuple=True)), t.unique(s), t.tensordot(s, s), t.einsum("ij->i", s), t.einsum(s, [0, 1], [1]), t.atleast_2d(s[0]),
+                  t.detach(s), t.narrow_copy(s, 0, 0, 1), f.mse_loss(input=s, target=t.ones(2, 2))])
 
 
 def test_warnings_of_functions_that_ask_name_the_caller():

@@ -5,6 +5,7 @@ import inspect
 
 import pytest
 import tapegrad as tg
+from pairs import same_as_torch
 
 torch = pytest.importorskip("torch")
 
@@ -49,73 +50,65 @@ RUNS = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_mode_is_given_pytorchs_operators(name):
-    def run(t):
-        x = t.arange(18.0).reshape(MODEL_INPUT) - 4.5
-        return seen(t, lambda t: RUNS[name](t, x))
-
-    assert run(tg) == run(torch)
+@same_as_torch
+def test_a_mode_is_given_pytorchs_operators(t, name):
+    x = t.arange(18.0).reshape(MODEL_INPUT) - 4.5
+    return seen(t, lambda t: RUNS[name](t, x))
 
 
-def test_a_model_is_seen_operator_by_operator():
-    def run(t):
-        model, x = network(t), t.ones(MODEL_INPUT)
-        return seen(t, lambda t: model(x))
-
-    assert run(tg) == run(torch)
+@same_as_torch
+def test_a_model_is_seen_operator_by_operator(t):
+    model, x = network(t), t.ones(MODEL_INPUT)
+    return seen(t, lambda t: model(x))
 
 
-def test_a_mode_counts_products_and_changes_results():
-    def run(t):
-        d = dispatch_of(t)
-        flops = {}
+@same_as_torch
+def test_a_mode_counts_products_and_changes_results(t):
+    d = dispatch_of(t)
+    flops = {}
 
-        class Counting(d.TorchDispatchMode):
-            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-                out = func(*args, **(kwargs or {}))
-                packet = func.overloadpacket
-                if packet in (t.ops.aten.mm, t.ops.aten.addmm):
-                    a, b = args[-2:]
-                    flops[str(packet)] = flops.get(str(packet), 0) + 2 * a.shape[0] * a.shape[1] * b.shape[1]
-                return out
+    class Counting(d.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            packet = func.overloadpacket
+            if packet in (t.ops.aten.mm, t.ops.aten.addmm):
+                a, b = args[-2:]
+                flops[str(packet)] = flops.get(str(packet), 0) + 2 * a.shape[0] * a.shape[1] * b.shape[1]
+            return out
 
-        class Doubling(d.TorchDispatchMode):
-            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-                return func(*args, **(kwargs or {})) * 2 if func is t.ops.aten.relu.default else func(*args, **(kwargs or {}))
+    class Doubling(d.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {})) * 2 if func is t.ops.aten.relu.default else func(*args, **(kwargs or {}))
 
-        model, x = network(t), t.ones(MODEL_INPUT)
-        with Counting() as mode:
+    model, x = network(t), t.ones(MODEL_INPUT)
+    with Counting() as mode:
+        model(x)
+        assert d._get_current_dispatch_mode() is mode
+        with d._disable_current_modes():
             model(x)
-            assert d._get_current_dispatch_mode() is mode
-            with d._disable_current_modes():
-                model(x)
-        with Doubling():
-            doubled = t.relu(t.ones(2)).tolist()
-        return flops, doubled, d._get_current_dispatch_mode(), t.ops.aten.add.Tensor.name(), repr(t.ops.aten.mm.default), t.ops.aten.mm.default._schema.name
-
-    assert run(tg) == run(torch)
+    with Doubling():
+        doubled = t.relu(t.ones(2)).tolist()
+    return flops, doubled, d._get_current_dispatch_mode(), t.ops.aten.add.Tensor.name(), repr(t.ops.aten.mm.default), t.ops.aten.mm.default._schema.name
 
 
-def test_modes_nest_and_end_after_an_error():
-    def run(t):
-        d, log = dispatch_of(t), []
+@same_as_torch
+def test_modes_nest_and_end_after_an_error(t):
+    d, log = dispatch_of(t), []
 
-        class Named(d.TorchDispatchMode):
-            def __init__(self, name):
-                super().__init__()
-                self.name = name
+    class Named(d.TorchDispatchMode):
+        def __init__(self, name):
+            super().__init__()
+            self.name = name
 
-            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-                log.append((self.name, str(func)))
-                return func(*args, **(kwargs or {}))
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            log.append((self.name, str(func)))
+            return func(*args, **(kwargs or {}))
 
-        with pytest.raises(ValueError), Named("outer"), Named("inner"):
-            t.ones(2).exp()
-            raise ValueError
-        t.ones(2)
-        return log
-
-    assert run(tg) == run(torch)
+    with pytest.raises(ValueError), Named("outer"), Named("inner"):
+        t.ones(2).exp()
+        raise ValueError
+    t.ones(2)
+    return log
 
 
 def wrapper(t, log):
@@ -141,47 +134,41 @@ def wrapper(t, log):
     return Wrapper
 
 
-def test_a_wrapper_without_memory():
-    def run(t):
-        log = []
-        Wrapper = wrapper(t, log)
-        x, w = Wrapper(t.arange(6.0).view(2, 3)), t.ones(3, 3)
-        results = [x + 1, 2 * x, x @ w, w @ x.t(), t.nn.functional.linear(x, w), x.sum(0), x[0], x[:, 1:], t.cat([x, x]), x.relu(), x.view(-1), x.to(t.float64)]
-        facts = [(tuple(x.shape), x.dim(), str(x.dtype).split(".")[-1], x.device.type, x.requires_grad, len(x), x.numel(), x.stride())]
-        return [(type(r).__name__, tuple(r.shape), r.inner.tolist()) for r in results], facts, float(x.sum()), x.max().item(), log
-
-    assert run(tg) == run(torch)
+@same_as_torch
+def test_a_wrapper_without_memory(t):
+    log = []
+    Wrapper = wrapper(t, log)
+    x, w = Wrapper(t.arange(6.0).view(2, 3)), t.ones(3, 3)
+    results = [x + 1, 2 * x, x @ w, w @ x.t(), t.nn.functional.linear(x, w), x.sum(0), x[0], x[:, 1:], t.cat([x, x]), x.relu(), x.view(-1), x.to(t.float64)]
+    facts = [(tuple(x.shape), x.dim(), str(x.dtype).split(".")[-1], x.device.type, x.requires_grad, len(x), x.numel(), x.stride())]
+    return [(type(r).__name__, tuple(r.shape), r.inner.tolist()) for r in results], facts, float(x.sum()), x.max().item(), log
 
 
-def test_a_subclass_with_memory_counts_what_it_is_asked():
-    def run(t):
-        calls = []
+@same_as_torch
+def test_a_subclass_with_memory_counts_what_it_is_asked(t):
+    calls = []
 
-        class Counting(t.Tensor):
-            @classmethod
-            def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-                calls.append((str(func), [k.__name__ for k in types]))
-                return super().__torch_dispatch__(func, types, args, kwargs or {})
+    class Counting(t.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            calls.append((str(func), [k.__name__ for k in types]))
+            return super().__torch_dispatch__(func, types, args, kwargs or {})
 
-        x = t.Tensor._make_subclass(Counting, t.tensor([1.0, 2.0]))
-        y = x * 2
-        return type(y).__name__, y.tolist(), calls[:1]
-
-    assert run(tg) == run(torch)
+    x = t.Tensor._make_subclass(Counting, t.tensor([1.0, 2.0]))
+    y = x * 2
+    return type(y).__name__, y.tolist(), calls[:1]
 
 
-def test_a_plain_method_is_bound_to_its_tensor():
-    def run(t):
-        class Pair(t.Tensor):
-            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-                log.append((type(self).__name__, self.mark, str(func)))
-                return t.ones(1)
+@same_as_torch
+def test_a_plain_method_is_bound_to_its_tensor(t):
+    class Pair(t.Tensor):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            log.append((type(self).__name__, self.mark, str(func)))
+            return t.ones(1)
 
-        log, x = [], t.Tensor._make_wrapper_subclass(Pair, (2, 2))
-        x.mark = 7
-        return t.mm(t.ones(2, 2), x).tolist(), x.exp().tolist(), log
-
-    assert run(tg) == run(torch)
+    log, x = [], t.Tensor._make_wrapper_subclass(Pair, (2, 2))
+    x.mark = 7
+    return t.mm(t.ones(2, 2), x).tolist(), x.exp().tolist(), log
 
 
 def test_what_is_not_there_says_so():
@@ -226,24 +213,22 @@ QUESTIONS = ("is_complex is_floating_point is_nonzero numel sym_int sym_float sy
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_questions_and_initialisers_ask(name):
-    def run(t):
-        asked = []
+@same_as_torch
+def test_questions_and_initialisers_ask(t, name):
+    asked = []
 
-        class Other:
-            @classmethod
-            def __torch_function__(cls, func, types, args=(), kwargs=None):
-                asked.append((func is function, len(args), sorted(kwargs or {}), [k.__name__ for k in types]))
-                return "mine"
+    class Other:
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            asked.append((func is function, len(args), sorted(kwargs or {}), [k.__name__ for k in types]))
+            return "mine"
 
-        function = t
-        for part in name.split("."):
-            function = getattr(function, part)
-        count = {"sym_max": 2, "sym_min": 2, "sym_ite": 3, "nn.init.constant_": 2}.get(name, 1)
-        args = ["i->", Other()] if name.endswith("einsum") else [[Other()]] if name == "sym_sum" else [Other() for _ in range(count)]
-        return function(*args), asked
-
-    assert run(tg) == run(torch)
+    function = t
+    for part in name.split("."):
+        function = getattr(function, part)
+    count = {"sym_max": 2, "sym_min": 2, "sym_ite": 3, "nn.init.constant_": 2}.get(name, 1)
+    args = ["i->", Other()] if name.endswith("einsum") else [[Other()]] if name == "sym_sum" else [Other() for _ in range(count)]
+    return function(*args), asked
 
 
 def test_tensor_methods_written_in_python_ask():

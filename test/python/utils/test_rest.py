@@ -9,6 +9,7 @@ import threading
 import pytest
 import tapegrad
 import tapegrad as tg
+from pairs import same_as_torch
 from tapegrad import nn
 
 
@@ -163,28 +164,24 @@ def test_callbacks_of_futures_that_fail(caplog):
         derived.wait()
 
 
-def test_what_optimizers_of_others_import():
-    torch = pytest.importorskip("torch")
-
-    def outcomes(library):
-        o = importlib.import_module(f"{library.__name__}.optim.optimizer")
-        complex_, real = library.ones(2, dtype=library.complex64), library.ones(2)
-        params, states = [complex_, real], [complex_ * 2, real]
-        o._view_as_real(params, states)
-        found = [[list(t.shape) for t in params + states], str(o._get_scalar_dtype()).split(".")[1], o._to_scalar(3), o._to_scalar(library.ones(1)).dim(),
-                 o._stack_if_compiling(2), o._disable_dynamo_if_unsupported(single_tensor_fn=len)(len)([]), o._device_dtype_check_for_fused(real)]
-        library.set_default_dtype(library.float64)
-        found += [str(o._get_scalar_dtype(fused)).split(".")[1] for fused in (None, False, True)]
-        library.set_default_dtype(library.float32)
-        try:
-            o._device_dtype_check_for_fused(complex_)
-        except RuntimeError:
-            found.append("refused")
-        groups = library.optim.Optimizer._group_tensors_by_device_and_dtype([[real, complex_]], with_indices=True)
-        docs = [isinstance(getattr(o, f"_{name}_doc"), str) for name in ("params", "foreach", "fused", "capturable", "differentiable", "maximize")]
-        return [*found, docs, sorted(places for _, places in groups.values()), o.ParamsT is not None, o._foreach_supported_types[0] is library.Tensor]
-
-    assert outcomes(tapegrad) == outcomes(torch)
+@same_as_torch
+def test_what_optimizers_of_others_import(library):
+    o = importlib.import_module(f"{library.__name__}.optim.optimizer")
+    complex_, real = library.ones(2, dtype=library.complex64), library.ones(2)
+    params, states = [complex_, real], [complex_ * 2, real]
+    o._view_as_real(params, states)
+    found = [[list(t.shape) for t in params + states], str(o._get_scalar_dtype()).split(".")[1], o._to_scalar(3), o._to_scalar(library.ones(1)).dim(),
+             o._stack_if_compiling(2), o._disable_dynamo_if_unsupported(single_tensor_fn=len)(len)([]), o._device_dtype_check_for_fused(real)]
+    library.set_default_dtype(library.float64)
+    found += [str(o._get_scalar_dtype(fused)).split(".")[1] for fused in (None, False, True)]
+    library.set_default_dtype(library.float32)
+    try:
+        o._device_dtype_check_for_fused(complex_)
+    except RuntimeError:
+        found.append("refused")
+    groups = library.optim.Optimizer._group_tensors_by_device_and_dtype([[real, complex_]], with_indices=True)
+    docs = [isinstance(getattr(o, f"_{name}_doc"), str) for name in ("params", "foreach", "fused", "capturable", "differentiable", "maximize")]
+    return [*found, docs, sorted(places for _, places in groups.values()), o.ParamsT is not None, o._foreach_supported_types[0] is library.Tensor]
 
 
 def test_data_pipes_by_name():

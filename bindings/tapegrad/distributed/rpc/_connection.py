@@ -175,7 +175,7 @@ class Connection:
             self._socket.close()
 
     def _more(self, view, begin: int, end: int) -> tuple[int, int]:
-        """Reads what is there behind what was read, which moves to the front where there is no room."""
+        """Appends what has arrived to what was read, which moves to the front where the buffer is full."""
         if begin == end:
             begin = end = 0
         elif end == _BUFFER or begin:

@@ -239,9 +239,9 @@ def noncontiguous_like(t):
     if not t.is_contiguous():
         return t
     gap = float("nan") if t.dtype.is_floating_point or t.dtype.is_complex else 1
-    room = t.new_full((*t.shape, 2), gap)
-    room[..., 1] = t.detach()
-    return room[..., 1].requires_grad_(t.requires_grad)
+    spaced = t.new_full((*t.shape, 2), gap)
+    spaced[..., 1] = t.detach()
+    return spaced[..., 1].requires_grad_(t.requires_grad)
 
 
 def bytes_to_scalar(byte_list, dtype, device):

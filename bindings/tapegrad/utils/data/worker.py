@@ -188,7 +188,7 @@ def run_process(payload, packed, id: int, seed: int, inbox, outbox, parent: int)
     del kept
 
 
-def _when_there_is_room(make):
+def _retry_when_full(make):
     """Calls make(); where shared memory is full, waits for the program to let go of batches and tries again.
 
     When the program has taken all that was made and lets go of nothing, it holds what fills the memory: an error then.
@@ -212,7 +212,7 @@ def _dump(task: int, data, where: str) -> bytes:
     from ...multiprocessing.reductions import dumps
 
     try:
-        batch = _when_there_is_room(lambda: dumps(data))
+        batch = _retry_when_full(lambda: dumps(data))
     except BaseException as error:
         batch = dumps(Failure(error, where))
     return task.to_bytes(8, "little") + batch

@@ -254,7 +254,7 @@ TEST_CASE("an interrupt drops the remaining chunks", "[c10][parallel]") {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     user.join();
     REQUIRE(kind == tapegrad::ErrorKind::Interrupt);
-    REQUIRE(done < 1500);  // of 5000: leaves room for a busy machine
+    REQUIRE(done < 1500);  // of 5000: allows for a busy machine
     REQUIRE(seconds < 1.5);
   }
   tapegrad::interrupt_hook = nullptr;

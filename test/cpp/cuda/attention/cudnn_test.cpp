@@ -338,8 +338,8 @@ TEST_CASE("Rows that engines cannot load are copied first", "[cuda]") {
   const Tensor expected = std::get<0>(_attention(x.query, x.key, x.value, Tensor(), false, 1.0));
   // Columns that are not dense, an odd offset, and one head for all.
   const Tensor query = transpose(there(transpose(x.query, 2, 3).contiguous(), false), 2, 3);
-  const Tensor room = there(filled(DimVector{x.key.numel() + 1}, DType::float16, 5), false);
-  const Tensor key = reshape(narrow(room, 0, 1, x.key.numel()), x.key.sizes());
+  const Tensor memory = there(filled(DimVector{x.key.numel() + 1}, DType::float16, 5), false);
+  const Tensor key = reshape(narrow(memory, 0, 1, x.key.numel()), x.key.sizes());
   key.copy_(x.key);
   const Tensor one = narrow(x.value, 1, 0, 1).contiguous();
   const Tensor value = expand(there(one, false), x.value.sizes());

@@ -270,7 +270,7 @@ TEST_CASE("Engines that round, or sum in another order each time, are for those 
   CHECK(!small.run(11));
 }
 
-TEST_CASE("Engines that fail make room for the next one, and none for our own kernel", "[cuda]") {
+TEST_CASE("Engines that fail give way to the next one, and none for our own kernel", "[cuda]") {
   const Setup setup(
       {{{}, 0, 3003}, {{}, 0, kSuccess, kNotSupported}, {{}, int64_t{1} << 40}, {{}, 4096, kSuccess, kSuccess, true}});
   Small small;

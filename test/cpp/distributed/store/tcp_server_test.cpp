@@ -477,7 +477,7 @@ TEST_CASE("what a client left for its end is appended when it has gone, in order
   REQUIRE_THROWS_AS(client->set_at_end("many", "x"), DistError);  // one more costs the connection
   REQUIRE(server->get("many").size() == 1000 * wire::kMostAtEnd);
   server->set("full", std::string(wire::kMostValueBytes, 'y'));
-  make_tcp_store(options_of(false, server->port()))->set_at_end("full", "z");  // no room: nothing happens
+  make_tcp_store(options_of(false, server->port()))->set_at_end("full", "z");  // full: nothing happens
   make_tcp_store(options_of(false, server->port()))->set_at_end("last", "z");
   REQUIRE(server->get("last") == "z");
   REQUIRE(server->get("full").size() == wire::kMostValueBytes);

@@ -170,27 +170,27 @@ def beside_torch(rank, size, store):
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
     grid, their_grid = init_device_mesh("cpu", (size,)), torch.distributed.init_device_mesh("cpu", (size,))
 
-    def described(room, lib, mesh, place):
+    def described(names, lib, mesh, place):
         said = []
         whole = lib.arange(15.).reshape(5, 3)
-        for p in (room.Replicate(), room.Shard(0), room.Shard(-1)):
-            x = room.distribute_tensor(whole, mesh, [p])
-            y = x.redistribute(placements=[room.Shard(1)])
+        for p in (names.Replicate(), names.Shard(0), names.Shard(-1)):
+            x = names.distribute_tensor(whole, mesh, [p])
+            y = x.redistribute(placements=[names.Shard(1)])
             said.append((x.to_local().tolist(), repr(x.placements), tuple(x.shape), x.stride(), y.to_local().tolist(), (x + 1).placements == x.placements,
                          x.sum().full_tensor().item(), repr(x.sum().placements), repr((x @ x.t()).placements), x.numel(), x.dim(),
-                         repr(x.t().placements), tuple(room.zeros(5, 3, device_mesh=mesh, placements=x.placements).to_local().shape),
-                         place((5, 3), mesh, x.placements), place((1,), mesh, [room.Shard(0)])))
+                         repr(x.t().placements), tuple(names.zeros(5, 3, device_mesh=mesh, placements=x.placements).to_local().shape),
+                         place((5, 3), mesh, x.placements), place((1,), mesh, [names.Shard(0)])))
         leaf = lib.ones(2, 2, requires_grad=True)
-        for p, g in itertools.product((room.Replicate(), room.Shard(0), room.Partial()), (None, [room.Partial()], [room.Replicate()])):
-            x = room.DTensor.from_local(leaf * (rank + 1), mesh, [p])
+        for p, g in itertools.product((names.Replicate(), names.Shard(0), names.Partial()), (None, [names.Partial()], [names.Replicate()])):
+            x = names.DTensor.from_local(leaf * (rank + 1), mesh, [p])
             if g is not None and p.is_shard():
                 continue
             leaf.grad = None
             (x.to_local(grad_placements=g) * (rank + 2)).sum().backward()
             said.append(leaf.grad.tolist())
-        for wrong in (lambda: room.distribute_tensor(whole, mesh, []), lambda: room.DTensor.from_local(x, mesh, [room.Shard(0)]),
-                      lambda: x.redistribute(), lambda: room.distribute_tensor(leaf * 2, mesh), lambda: x + lib.ones(5, 2),
-                      lambda: room.distribute_tensor(room.ones(3, device_mesh=mesh), mesh, [room.Shard(0)])):
+        for wrong in (lambda: names.distribute_tensor(whole, mesh, []), lambda: names.DTensor.from_local(x, mesh, [names.Shard(0)]),
+                      lambda: x.redistribute(), lambda: names.distribute_tensor(leaf * 2, mesh), lambda: x + lib.ones(5, 2),
+                      lambda: names.distribute_tensor(names.ones(3, device_mesh=mesh), mesh, [names.Shard(0)])):
             try:
                 wrong()
             except Exception as error:

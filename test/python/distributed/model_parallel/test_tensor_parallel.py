@@ -38,17 +38,17 @@ def block(nn, hidden=6):
     return Block()
 
 
-def plan(styles, room, sequence: bool):
+def plan(styles, names, sequence: bool):
     """Two ways to share a block out: activations whole between layers, or cut along the sequence."""
     if not sequence:
-        return {"rows": styles.RowwiseParallel(input_layouts=room.Replicate()), "columns": styles.ColwiseParallel(output_layouts=room.Replicate()),
+        return {"rows": styles.RowwiseParallel(input_layouts=names.Replicate()), "columns": styles.ColwiseParallel(output_layouts=names.Replicate()),
                 "u*": styles.ColwiseParallel(), "down": styles.RowwiseParallel(),
-                "head": styles.ColwiseParallel(output_layouts=room.Shard(-1), use_local_output=False)}
-    return {"rows": styles.RowwiseParallel(input_layouts=room.Replicate(), output_layouts=room.Shard(1), use_local_output=False),
-            "columns": styles.ColwiseParallel(output_layouts=room.Shard(1), use_local_output=False), "norm": styles.SequenceParallel(),
-            "up": styles.ColwiseParallel(input_layouts=room.Shard(1)),
-            "down": styles.RowwiseParallel(output_layouts=room.Shard(1), use_local_output=False),
-            "head": styles.ColwiseParallel(input_layouts=room.Shard(1), use_local_output=False)}
+                "head": styles.ColwiseParallel(output_layouts=names.Shard(-1), use_local_output=False)}
+    return {"rows": styles.RowwiseParallel(input_layouts=names.Replicate(), output_layouts=names.Shard(1), use_local_output=False),
+            "columns": styles.ColwiseParallel(output_layouts=names.Shard(1), use_local_output=False), "norm": styles.SequenceParallel(),
+            "up": styles.ColwiseParallel(input_layouts=names.Shard(1)),
+            "down": styles.RowwiseParallel(output_layouts=names.Shard(1), use_local_output=False),
+            "head": styles.ColwiseParallel(input_layouts=names.Shard(1), use_local_output=False)}
 
 
 def train(lib, model, optimizer, loss_of, ids, targets, clip=None, steps=3):
@@ -123,13 +123,13 @@ def train_beside_torch(rank, size, store):
         tp.parallelize_module(model, grid, plan(tp, tg.distributed.tensor, sequence))
         their_tp.parallelize_module(theirs, their_grid, plan(their_tp, torch.distributed.tensor, sequence))
 
-        def losses(lib, room, mesh, F, model, dist_room):
+        def losses(lib, names, mesh, F, model, tensor_names):
             ids, targets = data(lib)
             optimizer = lib.optim.AdamW(model.parameters(), lr=0.02, foreach=False)
 
             def loss_of(logits, targets):
-                with room.loss_parallel():
-                    at = dist_room.distribute_tensor(targets.flatten(), mesh, [dist_room.Replicate()])
+                with names.loss_parallel():
+                    at = tensor_names.distribute_tensor(targets.flatten(), mesh, [tensor_names.Replicate()])
                     return F.cross_entropy(logits.flatten(0, 1), at)
 
             return train(lib, model, optimizer, loss_of, ids, targets)

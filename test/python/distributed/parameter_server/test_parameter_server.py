@@ -324,7 +324,7 @@ def test_a_disk_that_is_full_in_the_middle(tmp_path, monkeypatch):
                 loss_of(net, 0).backward()
                 assert client.push() == [True]
         assert server.version == 2
-    assert [p.name for p in tmp_path.iterdir()] == ["shard-0000.step-000000002.tape"]  # at the end there was room
+    assert [p.name for p in tmp_path.iterdir()] == ["shard-0000.step-000000002.tape"]  # the last save fitted
 
 
 def test_who_waits_too_long_is_told_and_goes_on():
