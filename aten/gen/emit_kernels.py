@@ -69,12 +69,6 @@ def _loop(op: Op) -> list[str]:
             f"  {op.kind}::dispatch<{dtype_mask(op):#x}>(it.compute, [&]<class T>() {{ {run}(it, {functor}); }});", "}"]
 
 
-def _functor_headers(folder: Path) -> dict[str, str]:
-    """The header of each functor: a struct, or the first of several arguments of a macro that defines one."""
-    return {struct or by_macro: path.name for path in sorted(folder.glob("*.h"))
-            for struct, by_macro in re.findall(r"^(?:struct (\w+) |TG_\w+\((\w+),)", path.read_text(), re.M)}
-
-
 def _functor_includes(ops: list[Op], headers: dict[str, str]) -> list[str]:
     """Only what these rows apply: a change of a functor compiles the files again that use its header."""
     used = {op.get("functor", op.name): op for op in ops if headers}  # tables of tests have no functors
@@ -85,7 +79,8 @@ def _functor_includes(ops: list[Op], headers: dict[str, str]) -> list[str]:
 
 def emit_loops(ops: list[Op], functor_folder: Path):
     """(path, text) of the generated kernel files: one text, compiled once per instruction set and for CUDA."""
-    headers = _functor_headers(functor_folder)
+    headers = {struct or by_macro: path.name for path in sorted(functor_folder.glob("*.h"))  # a struct, or the first argument of a macro that makes one
+               for struct, by_macro in re.findall(r"^(?:struct (\w+) |TG_\w+\((\w+),)", path.read_text(), re.M)}
     for kind, rows, cpu, cuda in (("pointwise", "rows.h", 5, 12), ("reduce", "reduce_rows.h", 2, 4)):
         for family, members in families([op for op in ops if op.kind == kind]).items():
             by_functor = families(members, lambda op: op.get("functor", op.name))  # they share their loops: compiled in one file

@@ -1,5 +1,6 @@
 """Rows of the op table as validated objects. Every mistake is reported as `file:line: op: what: expected`."""
 
+import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,13 +219,8 @@ def read_rows(path: Path, kind: str) -> list[tuple[int, dict]]:
 
 
 def _key_line(text: str, start: int, key: str) -> int:
-    lines = text.splitlines()
-    for i in range(start, len(lines)):
-        if lines[i].strip() == "[[op]]":
-            break
-        if re.match(rf"\s*{re.escape(key)}\s*[.=]", lines[i]):
-            return i + 1
-    return start
+    row = itertools.takewhile(lambda line: line.strip() != "[[op]]", text.splitlines()[start:])
+    return next((i for i, line in enumerate(row, start + 1) if re.match(rf"\s*{re.escape(key)}\s*[.=]", line)), start)
 
 
 def _load_row(row: dict, path: Path, line: int) -> list[Op]:

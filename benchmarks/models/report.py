@@ -31,21 +31,13 @@ def _case(row: dict) -> Case:
     return Case(row["part"], row["model"], {}, seconds=row["seconds"])
 
 
-def _ratios(row: dict, library: str) -> list[float]:
-    return [other / own for other, own in zip(row["seconds"][library], row["seconds"]["tapegrad"])]
-
-
-def _per_second(row: dict) -> str:
-    return f"{row['items'] / _case(row).median('tapegrad'):.4g} {row['unit']}/s"
-
-
 def _timed(rows: list[dict]) -> list[str]:
     lines = []
     for row in rows:
         case = _case(row)
         for library in [name for name in row["seconds"] if name != "tapegrad"]:
-            ratios = _ratios(row, library)
-            lines.append(f"| {row['model']} | {row['items']} {row['unit']} | {duration(case.median('tapegrad'))} | {_per_second(row)} | {library} {duration(case.median(library))} | "
+            ratios = [other / own for other, own in zip(row["seconds"][library], row["seconds"]["tapegrad"])]
+            lines.append(f"| {row['model']} | {row['items']} {row['unit']} | {duration(case.median('tapegrad'))} | {row['items'] / case.median('tapegrad'):.4g} {row['unit']}/s | {library} {duration(case.median(library))} | "
                          f"{median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |")
     return ["| model | batch | tapegrad | | other | times faster | in single rounds |", "| --- | --- | --- | --- | --- | --- | --- |", *lines]
 

@@ -103,15 +103,11 @@ def store_baseline(results):
     BASELINE.write_text("{\n" + lines + "\n}\n")
 
 
-def load_baseline() -> dict:
-    return json.loads(BASELINE.read_text())
-
-
 def regressions(results) -> list[str]:
     """What is worse than the baseline: fewer checks passed, an operator gone, a crash."""
     now = {f"{r.kind} {r.name}": r for r in results}
     found = []
-    for name, (passed, total) in load_baseline().items():
+    for name, (passed, total) in json.loads(BASELINE.read_text()).items():
         r = now.get(name)
         if r is None or r.missing:
             found.append(f"{name}: gone ({r.missing if r else 'not in the database'})")

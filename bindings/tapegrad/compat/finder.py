@@ -98,11 +98,7 @@ class TorchFinder(importlib.metadata.DistributionFinder):
 
         name = getattr(context, "name", None)
         if name == "torch" or (name == "torchvision" and self._vision):
-            yield _Distribution(name, speaks if name == "torch" else _vision_version())
-
-
-def _vision_version() -> str:
-    return getattr(importlib.import_module(f"{_ROOT}.vision"), "__version__", "0")
+            yield _Distribution(name, speaks if name == "torch" else getattr(importlib.import_module(f"{_ROOT}.vision"), "__version__", "0"))
 
 
 class _Distribution(importlib.metadata.Distribution):

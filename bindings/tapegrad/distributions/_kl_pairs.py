@@ -286,11 +286,7 @@ def _to_continuous_bernoulli(p, q):
 
 def _where_inside(function):
     """`function`, but infinite where values of p lie before the support of q, the numbers from 0."""
-    return lambda p, q: tapegrad.where(_below_zero(p), _INF, function(p, q))
-
-
-def _below_zero(p):
-    return tapegrad.as_tensor(_lower(p)) < 0
+    return lambda p, q: tapegrad.where(tapegrad.as_tensor(_lower(p)) < 0, _INF, function(p, q))
 
 
 for _p, _q, _function in (

@@ -339,10 +339,6 @@ def _disable_current_modes():
 # --- subclasses ---
 
 
-def _device_of(x):
-    return x.__dict__.get("_wrapper_device")
-
-
 def _hook_of(cls, args, kwargs):
     """cls.__torch_dispatch__; where it is a plain method, of the first argument of the class."""
     hook = cls.__torch_dispatch__
@@ -361,7 +357,7 @@ def adopt(cls) -> None:
         _asks_dispatch = True
 
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func in _places() and (device := _device_of(args[0])) is not None:
+        if func in _places() and (device := args[0].__dict__.get("_wrapper_device")) is not None:
             return device if func == Tensor.device.__get__ else device.type == func.__self__.__name__.removeprefix("is_")
         return _dispatch(_hook_of(cls, args, kwargs or {}), contextlib.nullcontext, func, types, args, kwargs)
 

@@ -66,7 +66,7 @@ class Program:
         elif kind == "view":
             name, f = view(rng, shapes[i])
             self._step(f"v{len(shapes)} = v{i}.{name}", lambda lib, v: v.append(f(v[i])))
-            shapes.append(f(np_like(shapes[i])).shape)
+            shapes.append(f(torch.zeros(shapes[i])).shape)
         elif kind == "binary":
             name = rng.choice(["add", "mul", "sub", "maximum"])
             other = numbers(rng, shapes[i][-1:])
@@ -137,10 +137,6 @@ def read_first(target, name, operand):
     getattr(target.data, name)(operand.data)  # refused here as it would be there; `data` has a version of its own
     target.data.copy_(before)
     return operand.clone()
-
-
-def np_like(shape):
-    return torch.zeros(shape)
 
 
 def make(lib, array):

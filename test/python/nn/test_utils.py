@@ -151,17 +151,13 @@ def test_orthogonal(shape, orthogonal_map, trivial):
     np.testing.assert_allclose(w.T @ w, np.eye(w.shape[1]), atol=1e-5)
 
 
-def prunable():
-    return linears(6, 4)
-
-
 PRUNINGS = [("l1_unstructured", {"amount": 0.4}), ("l1_unstructured", {"amount": 3}), ("ln_structured", {"amount": 2, "n": 2, "dim": 0}),
             ("ln_structured", {"amount": 0.5, "n": float("inf"), "dim": 1}), ("identity", {})]
 
 
 @pytest.mark.parametrize(("name", "kwargs"), PRUNINGS, ids=str)
 def test_pruning(name, kwargs):
-    mine, theirs = prunable()
+    mine, theirs = linears(6, 4)
     for module, library in ((mine, nn), (theirs, torch.nn)):
         prune = library.utils.prune
         assert getattr(prune, name)(module, "weight", **kwargs) is module

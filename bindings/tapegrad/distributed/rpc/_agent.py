@@ -69,10 +69,6 @@ class _Call:
         self.deadline = time.monotonic() + limit if limit else float("inf")
 
 
-def _waits_for(function) -> bool:
-    return hasattr(function, "_wrapped_async_rpc_function")
-
-
 class Agent:
     """A worker among `workers`, a list of WorkerInfo by rank. `reverse_maps`: device maps of the others, by rank."""
 
@@ -324,7 +320,7 @@ class Agent:
             with _contexts.entered(context):
                 function = function()
                 result = function(*args, **kwargs)
-            if _waits_for(function):
+            if hasattr(function, "_wrapped_async_rpc_function"):
                 if not isinstance(result, Future):
                     raise RuntimeError("Functions decorated with @rpc.async_function must return a torch.futures.Future object, but got "
                                        f"{type(result).__name__}")

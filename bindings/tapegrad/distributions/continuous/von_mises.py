@@ -11,10 +11,6 @@ from ..utils import lazy_property, same_as
 __all__ = ["VonMises"]
 
 
-def _log_i0(x):
-    return tapegrad.special.i0e(x).log() + x
-
-
 class VonMises(Distribution):
     """Density exp(concentration cos(x - loc)) / (2 pi I0(concentration)) of angles in radians; mean and variance are the
     circular ones. Samples lie in [-pi, pi)."""
@@ -29,7 +25,8 @@ class VonMises(Distribution):
 
     def log_prob(self, value):
         value = self._checked(value)
-        return self.concentration * (value - self.loc).cos() - math.log(2 * math.pi) - _log_i0(self.concentration)
+        log_i0 = tapegrad.special.i0e(self.concentration).log() + self.concentration
+        return self.concentration * (value - self.loc).cos() - math.log(2 * math.pi) - log_i0
 
     @lazy_property
     def _proposal_r(self):

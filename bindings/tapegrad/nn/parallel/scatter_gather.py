@@ -5,10 +5,6 @@ import importlib
 __all__ = ["gather", "scatter", "scatter_kwargs"]
 
 
-def _tensor_type():
-    return importlib.import_module("tapegrad").Tensor
-
-
 def _devices(target) -> list:
     return list(target) if isinstance(target, (list, tuple)) else [target]
 
@@ -19,7 +15,7 @@ def scatter(inputs, target_gpus, dim: int = 0) -> list:
     With one device (of any name that is there) the only part is the whole.
     """
     targets = _devices(target_gpus)
-    Tensor = _tensor_type()
+    Tensor = importlib.import_module("tapegrad").Tensor
 
     def parts(value):
         if isinstance(value, Tensor):

@@ -60,12 +60,8 @@ xfailIfTorchDynamo = xfailIfS390X = xfailIfACL = xfailIfROCm = xpassIfTorchDynam
 setBlasBackendsToDefaultFinally = setSdpaBackendsToDefaultFinally = skip_but_pass_in_sandcastle_if = _never
 
 
-def runOnRocm(fn):
-    return unittest.skip("test currently only works on the ROCm stack")(fn)
-
-
-def skipIfNoSciPy(fn):
-    return unittest.skipUnless(TEST_SCIPY, "test requires SciPy, but SciPy not found")(fn)
+runOnRocm = unittest.skip("test currently only works on the ROCm stack")
+skipIfNoSciPy = unittest.skipUnless(TEST_SCIPY, "test requires SciPy, but SciPy not found")
 
 
 def slowTestIf(condition):
@@ -80,12 +76,7 @@ def xfailIf(condition):
     return unittest.expectedFailure if condition else _never
 
 
-def xfailIfLinux(fn):
-    return xfailIf(IS_LINUX)(fn)
-
-
-def xfailIfPy312Plus(fn):
-    return xfailIf(sys.version_info >= (3, 12))(fn)
+xfailIfLinux, xfailIfPy312Plus = xfailIf(IS_LINUX), xfailIf(sys.version_info >= (3, 12))
 
 
 def _around(context):
@@ -164,8 +155,6 @@ def skipRocmIfTorchInductor(msg="PyTorch's compiler on ROCm"):
 
 
 suppress_warnings = _around(_without_warnings)
-
-
-def wrapDeterministicFlagAPITest(fn):
-    """A test of the flags themselves: whatever it sets is set back."""
-    return _around(lambda: DeterministicGuard(_tg.are_deterministic_algorithms_enabled(), warn_only=_tg.is_deterministic_algorithms_warn_only_enabled()))(fn)
+# For tests of the flags themselves: whatever they set is set back.
+wrapDeterministicFlagAPITest = _around(
+    lambda: DeterministicGuard(_tg.are_deterministic_algorithms_enabled(), warn_only=_tg.is_deterministic_algorithms_warn_only_enabled()))

@@ -64,9 +64,7 @@ def tf32_on_and_off(tf32_precision=1e-5, *, only_if=True):
     return decorate
 
 
-def with_tf32_off(test):
-    """A test without TF32."""
-    return _around(tf32_off)(test)
+with_tf32_off = _around(tf32_off)
 
 
 def _get_torch_cuda_version() -> tuple[int, int]:
