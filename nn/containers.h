@@ -7,7 +7,6 @@
 #pragma once
 
 #include <initializer_list>
-#include <iterator>
 
 #include "tapegrad/nn/module.h"
 

@@ -1,6 +1,5 @@
 #include "tapegrad/aten/conv/onednn.h"
 
-#include <algorithm>
 #include <cstring>
 #include <vector>
 

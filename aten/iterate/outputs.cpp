@@ -61,7 +61,7 @@ namespace {
 
 void check_resizable(const char* op, const Tensor& out, IntSpan sizes) {
   TG_CHECK(out.impl()->storage()->resizable(), Runtime,
-           "{}: out= has shape {} and cannot be resized to {}: its memory belongs to somebody else", op,
+           "{}: out= has shape {} and cannot be resized to {}: its memory is not owned by this library", op,
            format_ints(out.sizes()), format_ints(sizes));
   if (out.numel() == 0) return;
   warn(

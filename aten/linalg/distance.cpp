@@ -1,6 +1,5 @@
 // Distances between all pairs of two sets of points. Memory is proportional to the result, not to points times
 // coordinates.
-#include <algorithm>
 
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"

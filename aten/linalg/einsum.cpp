@@ -3,7 +3,6 @@
 // nothing is summed.
 #include <algorithm>
 #include <array>
-#include <string>
 
 #include "tapegrad/aten/functions_linalg.h"
 #include "tapegrad/aten/functions_pointwise.h"

@@ -1,5 +1,4 @@
 // Shapes and checks of the matrix products.
-#include <limits>
 
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_linalg.h"

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <utility>
 
 #include "tapegrad/aten/iterate/blocks.h"
 #include "tapegrad/aten/linalg/small_spectral.h"

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 
 #include "tapegrad/aten/copy/tile.h"
 #include "tapegrad/aten/iterate/along_dim.h"

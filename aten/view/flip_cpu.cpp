@@ -1,6 +1,5 @@
 #include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/copy/strided_loop.h"
-#include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA {

@@ -131,7 +131,7 @@ void hook_saved(PyObject* o, int place, PyObject* pack, PyObject* unpack) {
   const auto places = places_of(node);
   TG_CHECK(place >= 0 && static_cast<size_t>(place) < places.size(), Index, "register_hooks: no saved tensor {}",
            place);
-  // visit_saved shows what is the node's own, which nobody else reads before this returns.
+  // visit_saved shows what is the node's own, which no other code reads before this returns.
   auto& saved = const_cast<autograd::SavedTensor&>(*places[static_cast<size_t>(place)].second);
   const Tensor t = saved.unpack(node, true);
   TG_CHECK(t.defined(), Runtime,

@@ -63,7 +63,7 @@ def _rebuild_tensor(storage, storage_offset, size, stride):
 
 
 def _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks, metadata=None):
-    """The tensor of a pickle, with what the tape knows of it."""
+    """The tensor of a pickle, with its state on the tape."""
     tensor = _rebuild_tensor(storage, storage_offset, size, stride)
     return tensor.requires_grad_(True) if requires_grad else tensor
 

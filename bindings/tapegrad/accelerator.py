@@ -1,4 +1,4 @@
-"""The accelerator of this machine, whichever it is; so far there is none but CUDA's, and without a GPU none at all."""
+"""The accelerator of this machine: a CUDA GPU, or none."""
 
 from . import cuda
 from . import device as _Device

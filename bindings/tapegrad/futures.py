@@ -1,4 +1,4 @@
-"""Results that come later. Operations are complete when their call returns, so a future only ever waits for another thread."""
+"""Results of asynchronous work. Operations are complete when their call returns, so a future only ever waits for another thread."""
 
 from __future__ import annotations
 

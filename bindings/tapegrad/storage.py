@@ -1,4 +1,4 @@
-"""Storages as Python sees them: the memory that tensors look into."""
+"""Storages: the memory behind tensors."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Memory:
         return self.is_cuda or _C._shared_is(self.untyped()._bytes)
 
     def resizable(self) -> bool:
-        """Whether resize_ works: the memory is this library's own, and nobody else looks at it."""
+        """Whether resize_ works: the memory is owned by this library and not shared."""
         return _C._storage_resizable(self.untyped()._bytes)
 
     @property
@@ -251,7 +251,7 @@ class UntypedStorage(_Memory):
 
     def resize_(self, size: int) -> UntypedStorage:
         """Makes it `size` bytes long; the bytes are kept, and the tensors over it follow. What is cut off is given back to the
-        system, and tensors that still look at it see zeros. Raises RuntimeError where the memory was made by somebody else
+        system, and tensors that still look at it see zeros. Raises RuntimeError where the memory is not owned by this library
         (NumPy, DLPack) or is shared by processes."""
         if not isinstance(size, int):
             raise TypeError(f"resize_: expected a number of bytes: got {type(size).__name__}")

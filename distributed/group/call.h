@@ -2,7 +2,6 @@
 // header by which ranks compare their calls. Owned by the group's queue; used by one thread at a time.
 #pragma once
 
-#include <span>
 #include <string>
 #include <vector>
 

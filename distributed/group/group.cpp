@@ -257,7 +257,6 @@ Group::~Group() {
 int Group::rank() const noexcept { return state_->place.rank; }
 int Group::size() const noexcept { return state_->place.size; }
 const Backend& Group::backend() const noexcept { return *state_->backend; }
-bool Group::has_device_engine() const noexcept { return state_->options.device_engine; }
 
 std::shared_ptr<Work> Group::run(Call call, bool wait) {
   record::refuse("it calls a collective");

@@ -72,7 +72,6 @@ class TG_API Group {
   int rank() const noexcept;
   int size() const noexcept;
   const Backend& backend() const noexcept;
-  bool has_device_engine() const noexcept;
 
   // Starts the call. Error(Value), Error(Type) at once for errors that this rank can detect alone. `wait`: the caller
   // waits for the end anyway, so the call may run on this thread; the Work is then done on return.

@@ -3,7 +3,6 @@
 // after the server's process was killed, and its death would go unnoticed. Thread rules: one user at a time.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -9,7 +9,6 @@
 
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "tapegrad/aten/optim/steps.h"
 

@@ -11,8 +11,6 @@
 #pragma once
 
 #include <functional>
-#include <limits>
-#include <string>
 #include <vector>
 
 #include "tapegrad/nn/optim/optimizers.h"

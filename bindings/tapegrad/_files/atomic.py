@@ -1,4 +1,4 @@
-"""Writing a file so that the old one is there, whole, until the new one is."""
+"""Atomic writes: at any moment the path has the complete old file or the complete new one."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""A machine for pickle streams that knows data only: it makes containers, numbers and texts itself and hands every name that the
+"""An interpreter of pickle streams that builds data only: it makes containers, numbers and texts itself and hands every name that the
 stream contains to a table. What the table does not know is refused, so that no stream can run code.
 
 Unlike Python's own unpickler it is bounded: memory grows with the bytes that are there (not with the sizes that they claim), and

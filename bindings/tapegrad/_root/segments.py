@@ -1,4 +1,4 @@
-"""segment_reduce and vander: functions of consecutive parts and of powers."""
+"""segment_reduce (reductions of consecutive segments) and vander (Vandermonde matrices)."""
 
 from .. import _C
 from .overloads import overridable

@@ -1,4 +1,4 @@
-"""What notebooks show for a tensor: what it is, and statistics of its numbers."""
+"""The HTML form of a tensor in notebooks: dtype, shape and device, and statistics of its values."""
 
 import html
 

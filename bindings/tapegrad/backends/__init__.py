@@ -1,4 +1,4 @@
-"""Switches of the libraries below PyTorch, kept where scripts look for them.
+"""Settings of the underlying libraries, under the paths that scripts use for them.
 
 On the CPU results have the same bits from run to run, and float32 products are computed in float32: the switches are kept
 and read back, and change nothing.

@@ -1,4 +1,4 @@
-"""Switches that can be set for a while."""
+"""Settings that a context manager sets and restores."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""The processor."""
+"""What the CPU supports."""
 
 from .. import _C
 

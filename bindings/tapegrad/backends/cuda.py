@@ -1,4 +1,4 @@
-"""Switches of CUDA's libraries."""
+"""Settings of CUDA's libraries."""
 
 import contextlib as _contextlib
 

@@ -1,4 +1,4 @@
-"""Everything that a training run needs to go on where it was, in one file and one call.
+"""The complete state of a training run in one file, saved and resumed by one call.
 
 `save` and `load` write and read the state of models, optimizers, schedulers, scalers, loaders and all random generators;
 `Checkpoints` does it every N steps or seconds in a folder, keeps the last files and the best one, and resumes from the newest that is

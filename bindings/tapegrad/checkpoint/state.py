@@ -1,4 +1,4 @@
-"""One file with the state of everything."""
+"""One file with the complete state of a run."""
 
 import random
 

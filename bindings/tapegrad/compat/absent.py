@@ -1,4 +1,4 @@
-"""Names that PyTorch has and tapegrad has no use for: importing and subclassing them works, using them says why not."""
+"""Placeholders for names of PyTorch that tapegrad does not implement: they can be imported and subclassed, and using them raises an error with the reason."""
 
 __all__ = ["missing_class", "missing_function"]
 

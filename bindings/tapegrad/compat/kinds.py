@@ -15,7 +15,7 @@ _ROOT = __package__.partition(".")[0]
 
 
 class Row(NamedTuple):
-    """How a name is made for a module ("tapegrad.fx"): with the module, or `later`, when somebody asks for it, where that loads much."""
+    """How a name is made for a module ("tapegrad.fx"): with the module, or `later`, at its first use, where that imports much."""
 
     make: Callable[[str], object]
     later: bool = False

@@ -1,4 +1,4 @@
-"""Names of PyTorch that are here to be imported, to be asked or to refuse: modules by path, and what each of their names is.
+"""Names of PyTorch that exist for imports and queries only, or raise an error when used: a table of modules by path and of their names.
 
 importer.py makes the modules; kinds.py explains the rows. A row of a module that is a file of its own (module(None, ...)) is found by its
 `__getattr__`, see `more_names` in _lazy.py. What does real work is no row: it is a module of the library.

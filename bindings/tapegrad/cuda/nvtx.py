@@ -1,4 +1,4 @@
-"""Marks for NVIDIA's profilers. Without a GPU they mark nothing and cost nothing."""
+"""NVTX markers for NVIDIA's profilers; without a GPU they do nothing."""
 
 import contextlib as _contextlib
 

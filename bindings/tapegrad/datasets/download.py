@@ -1,4 +1,4 @@
-"""Downloads with checksums, from the first mirror that answers; a connection that breaks is taken up where it broke."""
+"""Downloads with checksums, from the first mirror that answers; an interrupted download is resumed."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""How a tensor would lie over a dimension of a mesh: plain values, which tables of models name when they are imported.
+"""Placements of a tensor along a dimension of a mesh: plain values, which models name while they are imported.
 
 Cutting a tensor by them needs several processes; making, comparing, printing and asking them does not.
 """

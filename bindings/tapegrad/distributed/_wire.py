@@ -1,4 +1,4 @@
-"""Connections between processes of one job that are no process group's: who may talk, and how tensors travel.
+"""Connections between processes of one job outside of process groups: authentication, and the transfer of tensors.
 
 Both sides prove that they know the secret of the job, which is in the store, and its token where it has one. Tensors are described in JSON (dtype and shape) and follow as
 bytes; nothing is unpickled.

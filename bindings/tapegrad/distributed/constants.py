@@ -1,4 +1,4 @@
-"""Times after which collectives give up."""
+"""Default timeouts of collectives."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""Tables of embeddings that are larger than the memory of one process: each rank has some of the rows."""
+"""Tables of embeddings that are larger than the memory of one process: each rank stores a part of the rows."""
 
 from .. import arange, bincount, empty, empty_like, get_default_dtype, int64, no_grad, randn, unique
 from ..nn import functional as F

@@ -1,4 +1,4 @@
-"""A line per rank that says how the job goes: `[rank 1] step 1200, 31.2 steps/s, loss 0.1234, waited 3 %, 412 MB, saved at step 1100`."""
+"""A status line per rank: `[rank 1] step 1200, 31.2 steps/s, loss 0.1234, waited 3 %, 412 MB, saved at step 1100`."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""From sets to maps onto them: unconstrained numbers become values of a set.
+"""Registries of transforms from unconstrained values onto the set of a constraint.
 
 `biject_to(constraint)` is bijective, with a Jacobian; `transform_to(constraint)` is good for optimization, mostly element by
 element, and may take more numbers than the set has dimensions.

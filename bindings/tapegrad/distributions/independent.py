@@ -1,4 +1,4 @@
-"""Batch dimensions as parts of one value."""
+"""Batch dimensions reinterpreted as event dimensions."""
 
 from . import constraints
 from .distribution import Distribution

@@ -1,4 +1,4 @@
-"""Images of a distribution under transforms."""
+"""Distributions of transformed variables."""
 
 import tapegrad
 

@@ -1,4 +1,4 @@
-"""Sizes that may change: what `dynamic_shapes` says of each argument."""
+"""Dynamic sizes: what `dynamic_shapes` says of each argument."""
 
 from __future__ import annotations
 

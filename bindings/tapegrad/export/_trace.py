@@ -1,4 +1,4 @@
-"""export: runs a model and writes down what it does."""
+"""export: runs a model and records its calls of operators."""
 
 from __future__ import annotations
 

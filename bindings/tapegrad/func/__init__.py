@@ -1,4 +1,4 @@
-"""Functions of functions: gradients, Jacobians, mapping over samples, modules as functions of their parameters."""
+"""Function transforms: gradients, Jacobians, vmap, modules as functions of their parameters."""
 
 from ._gradients import grad, grad_and_value, jvp, linearize, vjp
 from ._jacobians import hessian, jacfwd, jacrev

@@ -17,7 +17,7 @@ Tensor = _C.Tensor
 
 
 class VmapInfo(NamedTuple):
-    """What Function.vmap is told about the samples."""
+    """The `info` argument of Function.vmap: the number of samples and the randomness."""
 
     batch_size: int
     randomness: str

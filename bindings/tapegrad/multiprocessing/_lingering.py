@@ -1,4 +1,4 @@
-"""Handles that were sent and may never be received.
+"""Handles in transit, which may never be received.
 
 A handle keeps its block until it is received. While the sending end of a channel is open that is as it should be.
 When it is closed with handles still on their way, the receiver may yet take them, or die with them: a descriptor that

@@ -1,4 +1,4 @@
-"""Queues and pipes that know which of the handles they carried are still on their way."""
+"""Queues and pipes that track which handles are still in transit."""
 
 import multiprocessing.connection
 import multiprocessing.queues

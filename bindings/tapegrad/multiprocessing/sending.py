@@ -1,4 +1,4 @@
-"""What cannot be sent to a process that starts afresh, by name."""
+"""Errors for what cannot be sent to a spawned process, with its name."""
 
 import contextlib
 import pickle

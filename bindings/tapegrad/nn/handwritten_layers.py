@@ -1,4 +1,4 @@
-"""Layers by hand: those whose arguments or results a row of nn/modules.toml cannot say."""
+"""Hand-written layers: those whose arguments or results cannot be expressed by a row of nn/modules.toml."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Layers that learn the number of their inputs from the first batch."""
+"""Layers that infer the number of input features from the first batch."""
 
 # ruff: noqa: F822  most of __all__ is made in the loop at the end
 from .. import int64, no_grad, tensor

@@ -50,7 +50,7 @@ def _operator(op_type: str, swapped: bool = False):
 
 
 class Ref:
-    """A value of the graph: its name, dtype, and sizes (None where nobody asks for them)."""
+    """A value of the graph: its name, dtype, and sizes (None where they are not needed)."""
 
     def __init__(self, g: Builder, name: str, kind: dtype, shape=None) -> None:
         self.g, self.name, self.dtype, self.shape = g, name, kind, shape

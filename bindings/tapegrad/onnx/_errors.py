@@ -1,4 +1,4 @@
-"""What export raises."""
+"""Exceptions of export."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""export, and the object that it gives."""
+"""export, and the object that it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that go element by element: tables where one ONNX operator, or one expression, says it."""
+"""Elementwise operators: tables for those that are one ONNX operator or one expression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views, indices, joins and what is made of sizes."""
+"""Views, indexing, joins, and tensors made from sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integers that depend on sizes that may change: sums of products of those sizes."""
+"""Integers that depend on dynamic sizes: sums of products of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An optimizer that works on other parameters and state for a while."""
+"""An optimizer applied temporarily to other parameters and state."""
 
 import contextlib
 from collections import defaultdict

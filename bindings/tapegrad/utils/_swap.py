@@ -1,4 +1,4 @@
-"""Two tensors change places."""
+"""swap_tensors: exchanges two tensors in place."""
 
 import weakref
 

@@ -1,4 +1,4 @@
-"""Pictures: data sets, transforms, networks, operations on boxes, files. The names are torchvision's.
+"""Images: data sets, transforms, networks, operations on boxes, files. The names are torchvision's.
 
 Pillow is needed where images are made, read or written; tensors go without it.
 """

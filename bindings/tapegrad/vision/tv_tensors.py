@@ -1,4 +1,4 @@
-"""Tensors that say what they are, so that `transforms.v2` knows what to do with them."""
+"""Tensors tagged with their kind (image, video, mask), by which `transforms.v2` chooses what to apply."""
 
 from .. import _C, Tensor, as_tensor
 from ._pillow import is_pil_image

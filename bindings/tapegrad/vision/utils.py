@@ -1,4 +1,4 @@
-"""Pictures out of tensors: grids, files, boxes, masks and points drawn on them."""
+"""Images made from tensors: grids, files, and boxes, masks and points drawn on them."""
 
 import math
 

@@ -31,6 +31,15 @@ def make(*shape, seed=0, dtype=tapegrad.float32):
     return rows.Make(dtype, seed)(shape)
 
 
+def assert_repeated(results, rtol, switches):
+    """The results of the host and of two runs on a device; the runs have the same bits where the switches promise it."""
+    for n, (host, device, again) in enumerate(zip(*results)):
+        scale = host.abs().max().item()
+        assert_equal(device.double() / scale, host.double() / scale, f"result {n}", rtol)
+        if "deterministic" in switches or "benchmark" not in switches:
+            assert device.tolist() == again.tolist(), f"result {n} differs from run to run"
+
+
 @pytest.mark.parametrize("switches", [{"enabled": False}, {"enabled": True}, {"enabled": True, "deterministic": True},
                                       {"enabled": True, "benchmark": True}, {"enabled": True, "benchmark": True, "deterministic": True, "benchmark_limit": 2}],
                          ids=lambda switches: "-".join(switches))
@@ -44,11 +53,7 @@ def test_convolutions_agree_under_every_switch_of_cudnn(switches, dtype, rtol):
             leaves = [t.to(device).requires_grad_() for t in (x, w)]
             y = F.conv2d(*leaves, padding=1, stride=(1, 2), groups=2)
             results.append([t.detach().cpu() for t in (y, *tapegrad.autograd.grad(y, leaves, tapegrad.ones_like(y)))])
-    for n, (host, device, again) in enumerate(zip(*results)):
-        scale = host.abs().max().item()
-        assert_equal(device.double() / scale, host.double() / scale, f"result {n}", rtol)
-        if "deterministic" in switches or "benchmark" not in switches:
-            assert device.tolist() == again.tolist(), f"result {n} differs from run to run"
+    assert_repeated(results, rtol, switches)
 
 
 def check_replay(step, x):
@@ -312,11 +317,7 @@ def test_recurrent_layers_agree_under_every_switch_of_cudnn(kind, dtype, rtol, s
             loss = (y * y).sum() + sum(s.sum() for s in tensors_of(state))
             grads = tapegrad.autograd.grad(loss, (x, *layer.parameters()))
             results.append([t.detach().cpu() for t in (y, *tensors_of(state), *grads)])
-    for n, (host, device, again) in enumerate(zip(*results)):
-        scale = host.abs().max().item()
-        assert_equal(device.double() / scale, host.double() / scale, f"result {n}", rtol)
-        if "deterministic" in switches or "benchmark" not in switches:
-            assert device.tolist() == again.tolist(), f"result {n} differs from run to run"
+    assert_repeated(results, rtol, switches)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])

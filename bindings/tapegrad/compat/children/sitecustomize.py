@@ -13,7 +13,7 @@ import sys
 
 
 class _Until(importlib.metadata.DistributionFinder):
-    """Installs the finder of tapegrad.compat when torch, or what is told of its installation, is asked for."""
+    """Installs the finder of tapegrad.compat when torch, or the metadata of its installation, is looked up."""
 
     _NAMES = ("torch", "torchvision", "functorch")
 

@@ -1,4 +1,4 @@
-"""What changes a module in its place instead of wrapping it."""
+"""Functions that change a module in place instead of wrapping it."""
 
 from .. import fsdp  # noqa: F401
 from ..fsdp import fully_shard

@@ -1,4 +1,4 @@
-"""DistributedDataParallel for a module that stays what it is."""
+"""DistributedDataParallel applied to a module in place, without a wrapper."""
 
 import functools
 

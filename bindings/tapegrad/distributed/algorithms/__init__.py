@@ -1,4 +1,4 @@
-"""Uneven inputs, hooks of gradients, means of models."""
+"""Uneven inputs (join), communication hooks, model averaging."""
 
 from . import ddp_comm_hooks, join, model_averaging
 from .join import Join, Joinable, JoinHook

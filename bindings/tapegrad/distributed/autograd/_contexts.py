@@ -1,4 +1,4 @@
-"""Graphs that lie over several workers.
+"""Autograd graphs that span several workers.
 
 A context notes on each worker which tensors that need a gradient were sent, and every message that brought such tensors ends in a node of the
 tape, `_Receive`, which sends their gradients back. A backward pass has two phases. First the worker that asked finds out which of the noted
@@ -61,7 +61,7 @@ def _leave_numbers() -> None:
 
 
 class Context:
-    """What one worker knows of a context."""
+    """The state of a context on one worker."""
 
     def __init__(self, number: int) -> None:
         self.id = number

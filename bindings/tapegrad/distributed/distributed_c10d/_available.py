@@ -1,4 +1,4 @@
-"""What carries collectives here, and what the environment says of this process."""
+"""The available engines of collectives, and what the environment says of this process."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Collectives on tensors, as programs call them: arguments are checked here, the group carries them (`_process_group.py`).
+"""Collectives on tensors, as programs call them: arguments are checked here, the group runs them (`_process_group.py`).
 
 All ranks of the group call the same function in the same order; what they ask for is compared before data moves. With async_op=True the
 result is a Work, else None.

@@ -1,4 +1,4 @@
-"""What a rank tells the others when its program ends: the traceback of an exception that nobody caught, or that it has left in order.
+"""What a rank tells the others when its program ends: the traceback of an uncaught exception, or that it has left in order.
 
 Also where the program is, for ranks that wait for this one. Installed once, with the first group of the process.
 """
@@ -62,9 +62,9 @@ def _chain_excepthook() -> None:
         if groups:
             try:
                 lines = traceback.format_exception(kind, value, trace, limit=-8)
-                text = "an exception that nobody caught\n" + "".join(lines).rstrip()
+                text = "an uncaught exception\n" + "".join(lines).rstrip()
             except Exception:
-                text = f"{kind.__name__}, which nobody caught"
+                text = f"{kind.__name__}, uncaught"
             for group in groups:
                 group.abort(text)
         before(kind, value, trace)

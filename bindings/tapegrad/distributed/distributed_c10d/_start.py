@@ -1,4 +1,4 @@
-"""The beginning and the end of the world of all processes."""
+"""init_process_group and destroy_process_group: start and end of the default group."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""The small classes of collectives: names of what carries them, reductions, options, groups' constants, buckets of gradients."""
+"""Small types of collectives: backends, reductions, options, constants of groups, buckets of gradients."""
 
 from __future__ import annotations
 

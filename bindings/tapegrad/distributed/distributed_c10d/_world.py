@@ -1,4 +1,4 @@
-"""The record of the world: the group of all processes, the groups made of it, and the mapping of ranks between them.
+"""The registry of groups: the group of all processes, the groups made of it, and the mapping of ranks between them.
 
 One record (`_world`) for the process, with PyTorch's names for its fields. Groups are made and destroyed by one thread at a time.
 """

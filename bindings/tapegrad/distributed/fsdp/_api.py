@@ -1,4 +1,4 @@
-"""What a program says about sharding: policies and configurations, by PyTorch's names."""
+"""Policies and configurations of sharding, by PyTorch's names."""
 
 import enum
 from dataclasses import dataclass

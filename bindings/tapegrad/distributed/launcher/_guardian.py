@@ -1,4 +1,4 @@
-"""Ends the processes of a job: those that have its mark in their environment, wherever they are by now.
+"""Ends the processes of a job: those that have its mark in their environment, wherever they were moved in the process tree.
 
 Run as a program, it waits until the launcher has gone (its end of standard input closes), however that happened, and then leaves none of
 its ranks behind. It must start quickly and imports nothing of the package.

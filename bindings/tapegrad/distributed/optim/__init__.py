@@ -1,4 +1,4 @@
-"""Optimizers that several processes share."""
+"""Optimizers that are distributed over several processes."""
 
 from ..._lazy import load as _load
 from .post_localSGD_optimizer import PostLocalSGDOptimizer

@@ -1,4 +1,4 @@
-"""An optimizer of parameters that lie on several workers of remote calls."""
+"""An optimizer of parameters that are stored on several RPC workers."""
 
 import threading
 

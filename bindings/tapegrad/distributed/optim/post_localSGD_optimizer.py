@@ -1,4 +1,4 @@
-"""An optimizer after whose steps the ranks' models become their mean, now and then."""
+"""An optimizer that averages the ranks' models periodically after its steps."""
 
 from ..._warn import warn
 from ...optim import Optimizer

@@ -1,4 +1,4 @@
-"""Models whose layers several processes share, one stage each: batches go through in pieces (pipeline parallel).
+"""Pipeline parallelism: each process runs one stage of a model's layers, batches pass through as micro-batches.
 
 A program makes its stages itself (PipelineStage). Cutting a model by tracing it is not there.
 """

@@ -1,4 +1,4 @@
-"""What neighbouring stages say to each other: tensors of a micro-batch with their shapes, or that a stage has failed.
+"""Messages between neighbouring stages: tensors of a micro-batch with their shapes, or that a stage has failed.
 
 A message is a head of a fixed size, a text in JSON that says which step, direction and micro-batch it belongs to and what follows, and
 then the tensors. So shapes may differ from one micro-batch to the next, and what is left of a step that failed is known and passed over.

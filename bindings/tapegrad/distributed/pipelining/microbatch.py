@@ -1,4 +1,4 @@
-"""Batches cut into micro-batches, and results put together."""
+"""Splitting of batches into micro-batches, and merging of their results."""
 
 from ... import Tensor, cat
 from ...utils import _pytree

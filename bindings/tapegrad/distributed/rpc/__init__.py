@@ -1,4 +1,4 @@
-"""Calls of functions of other workers, and references to what they hold, by PyTorch's names (`distributed.autograd` carries gradients).
+"""Remote procedure calls, and references to values on other workers, by PyTorch's names (`distributed.autograd` carries gradients).
 
 Workers are processes that run the same program. Functions and classes travel by name, values as plain data and tensors; nothing is unpickled
 unless `distributed.allow_pickle` says so. A worker runs whatever function another one names: only processes that trust each other, and know

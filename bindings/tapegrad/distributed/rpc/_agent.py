@@ -371,7 +371,7 @@ class Agent:
 
     def _fetch(self, source: int, number: int, created: tuple, attached) -> None:
         if created[0] == self.id and created not in self.rrefs.owned:
-            error = RuntimeError("rpc: the value of a reference was freed: nobody held it any more")
+            error = RuntimeError("rpc: the value of a reference was freed: no reference to it was left")
             self.pool.run(lambda: self._reply(source, number, None, error))
             return
         entry, context = self.rrefs.entry(created), self.contexts.received(source, attached, [])

@@ -1,4 +1,4 @@
-"""Threads of a worker: so many at most run functions of callers, as many as it takes do the library's own work.
+"""The threads of a worker: a bounded number for functions of callers, as many as needed for the library's own work.
 
 What the library does itself never waits for a function of the program, so that one that waits for an answer cannot keep it from coming.
 """

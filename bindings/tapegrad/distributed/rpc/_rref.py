@@ -1,4 +1,4 @@
-"""References to values on other workers, and how many there are.
+"""References to values on other workers, and their reference counts.
 
 The owner keeps a value as long as a worker holds a reference to it. Every reference that travels has a number of its own (a fork), under which
 the owner knows it. A worker that passes one on keeps its own until the owner knows the new one: the receiver tells the owner, which tells the
@@ -92,7 +92,7 @@ class RRef:
         return self.owner().name
 
     def confirmed_by_owner(self) -> bool:
-        """Whether the owner knows of this reference."""
+        """Whether the owner has registered this reference."""
         return self._confirmed
 
     def _check_created(self) -> None:
@@ -272,7 +272,7 @@ class Table:
                 entry = self.owned.get(number)
                 if entry is None:
                     if number[0] == owner:
-                        raise RuntimeError("rpc: the value of a reference was freed: nobody held it any more")
+                        raise RuntimeError("rpc: the value of a reference was freed: no reference to it was left")
                     entry = self.entry(number)
                 made._set(self.agent, owner, number, None, entry)
             if sender >= 0:
@@ -300,7 +300,7 @@ class Table:
             self.agent.later(sender, m.ACCEPTED, list(fork))
 
     def accepted(self, fork: tuple) -> None:
-        """The owner knows of a reference that this worker has passed on."""
+        """The owner has registered a reference that this worker has passed on."""
         with self._lock:
             gone = self._passed.pop(fork, None)
         del gone  # outside of the lock: it may be the last one

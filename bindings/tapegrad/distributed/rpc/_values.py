@@ -1,4 +1,4 @@
-"""What travels in calls: plain data and tensors as in the library's files, functions and classes by name, RRefs by number.
+"""Serialisation of calls: plain data and tensors as in the library's files, functions and classes by name, RRefs by number.
 
 Nothing is unpickled unless `distributed.allow_pickle` says so. A name is looked up by the receiver, which imports its module: remote calls
 run what the caller names, so workers have to trust each other.

@@ -1,4 +1,4 @@
-"""Calls of functions of other workers."""
+"""Remote procedure calls: rpc_sync, rpc_async, remote."""
 
 import atexit
 import contextlib

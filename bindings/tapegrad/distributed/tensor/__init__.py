@@ -1,4 +1,4 @@
-"""Tensors whose parts several processes hold: DTensor, how it lies over a mesh, and modules made of it."""
+"""Tensors that are distributed over processes: DTensor, its placements on a mesh, and modules with such parameters."""
 
 from .._placements import Partial, Placement, Replicate, Shard
 from ..device_mesh import DeviceMesh, init_device_mesh

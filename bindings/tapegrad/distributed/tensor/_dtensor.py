@@ -1,4 +1,4 @@
-"""DTensor: a tensor that lies over the ranks of a mesh. The object is this rank's part, with a note of what it is a part of.
+"""DTensor: a tensor distributed over the ranks of a mesh. The object holds this rank's part and describes the whole.
 
 The tape runs over the parts: operators do their work on them (`_rules_*.py`), and a part's gradient lies as the part does (`_moves.py`).
 """

@@ -1,4 +1,4 @@
-"""From one placement to another: collectives on the ranks' parts, with gradients.
+"""Redistribution from one placement to another: collectives on the ranks' parts, with gradients.
 
 The gradient of a part lies as a rule fixed by how the part lies, so that no rank has to ask the others:
 

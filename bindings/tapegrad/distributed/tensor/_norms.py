@@ -1,4 +1,4 @@
-"""Norms of tensors whose parts lie with several ranks: each part counts once, however many ranks have it."""
+"""Norms of tensors that are distributed over ranks: each part counts once, however many ranks have it."""
 
 import functools
 import math

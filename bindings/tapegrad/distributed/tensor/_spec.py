@@ -1,4 +1,4 @@
-"""How a tensor lies over a mesh: its placements, its whole shape, and which part of it a rank has."""
+"""The layout of a tensor on a mesh: its placements, its whole shape, and which part of it a rank has."""
 
 from __future__ import annotations
 

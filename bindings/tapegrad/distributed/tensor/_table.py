@@ -1,4 +1,4 @@
-"""The table of operators that know how parts are worked on, and what its rules share. A rule is called with the operator, its name, its
+"""The table of operators with rules for sharded tensors, and what the rules share. A rule is called with the operator, its name, its
 arguments (each tensor among them a DTensor of one mesh) and keywords; NotImplemented sends the call to the general way (`_dispatch.py`)."""
 
 from ... import Tensor

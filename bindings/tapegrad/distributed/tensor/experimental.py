@@ -1,4 +1,4 @@
-"""What PyTorch calls experimental about DTensors."""
+"""PyTorch's experimental functions of DTensors."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""What the absolute values of numbers spread evenly around zero have in common."""
+"""The base of distributions of absolute values of variables symmetric about zero."""
 
 import math
 

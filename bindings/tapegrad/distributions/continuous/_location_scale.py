@@ -1,4 +1,4 @@
-"""What distributions of numbers on the whole line have in common that are moved by a location and stretched by a scale."""
+"""The base of location-scale families on the real line."""
 
 from .. import constraints
 from ..distribution import Distribution

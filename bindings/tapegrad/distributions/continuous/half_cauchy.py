@@ -1,4 +1,4 @@
-"""The absolute value of a Cauchy number."""
+"""The half-Cauchy distribution: |X| of a Cauchy variable X."""
 
 import math
 

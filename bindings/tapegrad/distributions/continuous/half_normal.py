@@ -1,4 +1,4 @@
-"""The absolute value of a normal number."""
+"""The half-normal distribution: |X| of a normal variable X."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The inverse of a gamma number."""
+"""The inverse gamma distribution: 1 / X of a gamma variable X."""
 
 import tapegrad
 

@@ -1,4 +1,4 @@
-"""Numbers whose logarithms are normal."""
+"""The log-normal distribution."""
 
 from .. import constraints
 from ..transformed_distribution import TransformedDistribution

@@ -1,4 +1,4 @@
-"""Coin tosses."""
+"""The Bernoulli distribution."""
 
 import tapegrad
 

@@ -1,4 +1,4 @@
-"""One of several categories."""
+"""The categorical distribution."""
 
 import tapegrad
 

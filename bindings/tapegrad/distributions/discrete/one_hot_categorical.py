@@ -1,4 +1,4 @@
-"""One of several categories, as a vector with a single 1."""
+"""The categorical distribution over one-hot vectors."""
 
 import tapegrad
 

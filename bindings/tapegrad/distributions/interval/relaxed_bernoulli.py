@@ -1,4 +1,4 @@
-"""Differentiable stand-ins for coin tosses (Maddison et al., 2017; Jang et al., 2017)."""
+"""Continuous relaxations of the Bernoulli distribution (Maddison et al., 2017; Jang et al., 2017)."""
 
 import tapegrad
 

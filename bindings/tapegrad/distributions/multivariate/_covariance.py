@@ -1,4 +1,4 @@
-"""What distributions that have a covariance matrix have in common."""
+"""The base of distributions with a covariance matrix."""
 
 import tapegrad
 

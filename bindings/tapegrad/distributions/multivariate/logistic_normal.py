@@ -1,4 +1,4 @@
-"""Points of the simplex made of normal vectors."""
+"""The logistic-normal distribution on the simplex."""
 
 from .. import constraints
 from ..continuous.normal import Normal, OfNormal

@@ -1,4 +1,4 @@
-"""Normal vectors whose covariance is of low rank plus a diagonal."""
+"""The multivariate normal distribution with a covariance of low rank plus a diagonal."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Differentiable stand-ins for one-hot vectors (Maddison et al., 2017; Jang et al., 2017)."""
+"""Continuous relaxations of one-hot vectors (Maddison et al., 2017; Jang et al., 2017)."""
 
 import tapegrad
 

@@ -1,4 +1,4 @@
-"""Transforms of single numbers."""
+"""Elementwise transforms."""
 
 import math
 from numbers import Number

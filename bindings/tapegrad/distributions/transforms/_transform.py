@@ -1,4 +1,4 @@
-"""What all transforms have in common, and those that are made of others."""
+"""The base of transforms, and transforms composed of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the ranks hold the same model, and who keeps the others waiting: what DistributedDataParallel compares now and then.
+"""Periodic checks of DistributedDataParallel: whether all ranks hold the same model, and which rank the others wait for.
 
 All functions are collectives: every rank of the group calls them at the same place.
 """

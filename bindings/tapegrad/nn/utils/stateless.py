@@ -1,4 +1,4 @@
-"""Calls of a module with other parameters than its own."""
+"""Calls of a module with substituted parameters."""
 
 import contextlib
 

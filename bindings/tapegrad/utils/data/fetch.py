@@ -1,4 +1,4 @@
-"""Getting the samples of one batch, in whichever process or thread.
+"""Fetching the samples of one batch, in any process or thread.
 
 Samples are keyed: before each call of a dataset that may use random numbers, the generators of tapegrad, NumPy and Python
 start anew from (seed of the pass, index). So a sample depends neither on which samples were made before it nor on who

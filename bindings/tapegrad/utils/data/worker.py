@@ -1,4 +1,4 @@
-"""What runs in a worker, a process or a thread: it gets numbers of batches and gives batches until it is told to stop."""
+"""The loop of a worker process or thread: receives indices of batches and sends the batches until it is told to stop."""
 
 import gc
 import pickle

@@ -1,4 +1,4 @@
-"""SummaryWriter: what a run tells TensorBoard."""
+"""SummaryWriter: writes a run's values for TensorBoard."""
 
 import os
 import time

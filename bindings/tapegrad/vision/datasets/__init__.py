@@ -1,4 +1,4 @@
-"""Data sets of pictures, with checksums and downloads that leave whole files or none."""
+"""Image data sets, with checksums and atomic downloads."""
 
 from . import utils
 from .cifar import CIFAR10, CIFAR100

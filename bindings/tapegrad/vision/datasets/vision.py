@@ -1,4 +1,4 @@
-"""What the data sets of pictures share."""
+"""The base of image data sets."""
 
 import os
 

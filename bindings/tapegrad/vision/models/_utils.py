@@ -1,4 +1,4 @@
-"""Parts of networks as networks of their own."""
+"""Submodels of networks."""
 
 from collections import OrderedDict
 

@@ -1,4 +1,4 @@
-"""What networks know on the way."""
+"""Intermediate activations of networks."""
 
 from ._utils import create_feature_extractor
 

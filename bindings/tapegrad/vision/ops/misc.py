@@ -1,4 +1,4 @@
-"""Small modules that networks are put together from."""
+"""Building blocks of networks."""
 
 from ... import empty, ones, zeros
 from ...nn import (

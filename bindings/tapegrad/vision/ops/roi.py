@@ -1,4 +1,4 @@
-"""Parts of feature maps at the places of boxes, and convolutions that look at moved places."""
+"""Regions of interest in feature maps, and deformable convolutions."""
 
 import math
 

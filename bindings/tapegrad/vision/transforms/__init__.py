@@ -1,4 +1,4 @@
-"""What is done to images before a network sees them: on Pillow's images and on tensors (..., C, H, W)."""
+"""Preprocessing and augmentation of images: Pillow's, and tensors (..., C, H, W)."""
 
 from . import functional
 from .autoaugment import *

@@ -1,4 +1,4 @@
-"""Ways to find values between pixels."""
+"""Interpolation modes."""
 
 import enum
 

@@ -1,4 +1,4 @@
-"""What published weights expect their images to be prepared with."""
+"""The preprocessing that published weights expect."""
 
 from ... import float32
 from ...nn import Module

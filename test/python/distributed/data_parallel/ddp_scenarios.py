@@ -131,7 +131,7 @@ def branches(lib):
 
 
 def unused(lib, rank, size):
-    """A part that nobody uses, one that all use, one that rank 0 uses only."""
+    """A part without use, one that all ranks use, one that only rank 0 uses."""
     model = branches(lib)
     ddp = wrapped(lib, model, find_unused_parameters=True)
     found = []

@@ -92,7 +92,7 @@ def test_a_program_that_ends_without_leaving(tmp_path):
 
 
 @pytest.mark.parametrize("what, said", [pytest.param("time.sleep(8)", r"timed out after 4\.\d s of waiting for rank 1 \(rank 1 is at .*script\.py", marks=pytest.mark.long),
-                                        ("raise KeyError('mine')", "rank 1 failed: an exception that nobody caught")])
+                                        ("raise KeyError('mine')", "rank 1 failed: an uncaught exception")])
 def test_a_rank_that_does_not_come(tmp_path, what, said):
     code, out, err = mpirun(tmp_path, 2, f"""
         began = time.monotonic()

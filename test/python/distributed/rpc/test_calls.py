@@ -26,7 +26,7 @@ class Colour(enum.Enum):
 
 
 class Plain:
-    """A class that nobody has allowed."""
+    """A class that is not on the allow list."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Faults: who waits for a worker that is lost is told at once, strangers harm nobody, and no program hangs at its end."""
+"""Faults: waits for a lost worker end at once, invalid connections have no effect, and no program hangs at its end."""
 
 import os
 import signal

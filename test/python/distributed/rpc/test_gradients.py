@@ -103,7 +103,7 @@ def scenario_shapes_of_graphs():
         return total
 
     both(lambda: recurrent(lambda i, h: call((a, b)[i % 2], h)), lambda: recurrent(lambda i, h: (ca, cb)[i % 2](h)))
-    # Calls whose results are not used take no part, and nobody waits for them.
+    # Calls whose results are not used take no part, and are not waited for.
     def unused():
         h = here(x)
         call(b, h)

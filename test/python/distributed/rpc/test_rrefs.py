@@ -83,7 +83,7 @@ def scenario_lifetime():
     assert w.held() == 1 and w.Counter.alive == 1
     rpc.rpc_sync("w1", w.drop_kept)
     assert w.until(lambda: w.held() == 0 and w.Counter.alive == 0)
-    # A result that nobody waits for, and one that comes too late.
+    # A result that is not waited for, and one that comes too late.
     rpc.rpc_async("w1", make_reference)
     with pytest.raises(RuntimeError, match="set timeout"):
         rpc.rpc_sync("w1", make_reference, args=(0.2,), timeout=0.05)

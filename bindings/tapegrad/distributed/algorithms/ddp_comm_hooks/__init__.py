@@ -1,4 +1,4 @@
-"""Hooks of DistributedDataParallel that pass gradients on in a shorter form, or to fewer ranks."""
+"""Communication hooks of DistributedDataParallel that compress gradients or reduce them over fewer ranks."""
 
 import enum
 import functools

@@ -1,4 +1,4 @@
-"""Hooks that pass gradients on as they are, or in 16 bits."""
+"""Hooks that all-reduce gradients unchanged or in 16 bits."""
 
 from .... import bfloat16, empty, empty_like, float16
 from ....futures import Future

@@ -1,4 +1,4 @@
-"""PowerSGD: gradients of matrices passed on as two thin factors (Vogels et al., 2019).
+"""PowerSGD: gradients of matrices sent as two low-rank factors (Vogels et al., 2019).
 
 M is about P Q^T: every rank computes its P = M Q for a Q that all have, the sum of these is made orthonormal, Q = M^T P is averaged. What is lost
 is kept back and added to the next step's gradient (error feedback); the next step begins with this one's Q (warm start). The sums of P

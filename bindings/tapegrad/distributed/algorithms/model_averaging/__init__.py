@@ -1,4 +1,4 @@
-"""The mean of the ranks' models, now and then, for ranks that train apart in between."""
+"""Periodic averaging of models whose ranks train independently in between."""
 
 from . import averagers, utils
 

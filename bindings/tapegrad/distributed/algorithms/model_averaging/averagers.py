@@ -1,4 +1,4 @@
-"""When the ranks' models become their mean."""
+"""Schedules of model averaging."""
 
 from abc import ABC, abstractmethod
 

@@ -1,4 +1,4 @@
-"""Means of parameters over ranks."""
+"""Averages of parameters over ranks."""
 
 from .... import cat, no_grad
 from ....nn import Parameter

@@ -1,4 +1,4 @@
-"""A module on another worker of remote calls."""
+"""A module on another RPC worker."""
 
 from __future__ import annotations
 

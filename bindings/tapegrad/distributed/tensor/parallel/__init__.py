@@ -1,4 +1,4 @@
-"""Modules whose parameters and work several processes share (tensor parallel)."""
+"""Tensor parallelism: modules whose parameters and work are split over processes."""
 
 from ._loss import loss_parallel
 from ._plan import parallelize_module

@@ -1,4 +1,4 @@
-"""Cross entropy of logits whose classes lie with different ranks: the maximum, the sum and the target's logit are reduced, not gathered."""
+"""Cross entropy of logits whose classes are split over ranks: the maximum, the sum and the target's logit are reduced, not gathered."""
 
 from .... import Tensor, no_grad, where
 from ..._placements import Partial, Replicate, Shard

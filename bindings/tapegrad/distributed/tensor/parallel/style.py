@@ -1,4 +1,4 @@
-"""How a module is shared out: what becomes of its parameters, of what goes in and of what comes out."""
+"""Parallel styles: how the parameters, inputs and outputs of a module are distributed."""
 
 import abc
 
