@@ -191,16 +191,8 @@ class toleranceOverride(precisionOverride):
     _attribute = "tolerance_overrides"
 
 
-class OpDTypes(enum.Enum):
-    """Which of an operator's dtypes `ops` makes tests for."""
-
-    supported = 0
-    unsupported = 1
-    supported_backward = 2
-    unsupported_backward = 3
-    any_one = 4
-    none = 5
-    any_common_cpu_cuda_one = 6
+# Which of an operator's dtypes `ops` makes tests for.
+OpDTypes = enum.Enum("OpDTypes", "supported unsupported supported_backward unsupported_backward any_one none any_common_cpu_cuda_one", start=0)
 
 
 class ops(_TestParametrizer):

@@ -53,38 +53,14 @@ class OpInfo:
         raise NotImplementedError(f"OpInfo: entries of PyTorch's database of operators are not made here: {name}")
 
 
-class UnaryUfuncInfo(OpInfo):
-    """Of functions of one tensor."""
+def _kinds(base, names: str):
+    """Classes of entries, which are as their base."""
+    return (type(name, (base,), {"__module__": __name__}) for name in names.split())
 
 
-class BinaryUfuncInfo(OpInfo):
-    """Of functions of two tensors."""
-
-
-class ReductionOpInfo(OpInfo):
-    """Of reductions."""
-
-
-class ShapeFuncInfo(OpInfo):
-    """Of functions of shape."""
-
-
-class SpectralFuncInfo(OpInfo):
-    """Of Fourier transforms."""
-
-
-class PythonRefInfo(OpInfo):
-    """Of PyTorch's references."""
-
-
-class ReductionPythonRefInfo(PythonRefInfo):
-    """Of PyTorch's references of reductions."""
-
-
-class ElementwiseBinaryPythonRefInfo(PythonRefInfo):
-    """Of PyTorch's references of functions of two tensors."""
-
-
+UnaryUfuncInfo, BinaryUfuncInfo, ReductionOpInfo, ShapeFuncInfo, SpectralFuncInfo, PythonRefInfo = _kinds(
+    OpInfo, "UnaryUfuncInfo BinaryUfuncInfo ReductionOpInfo ShapeFuncInfo SpectralFuncInfo PythonRefInfo")
+ReductionPythonRefInfo, ElementwiseBinaryPythonRefInfo = _kinds(PythonRefInfo, "ReductionPythonRefInfo ElementwiseBinaryPythonRefInfo")
 SpectralFuncType = enum.Enum("SpectralFuncType", "OneD TwoD ND")
 
 
