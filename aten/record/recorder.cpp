@@ -6,6 +6,7 @@
 #include "tapegrad/aten/dispatch/function.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/record/guards.h"
+#include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/c10/tensor/storage_recorder.h"
 
 namespace tapegrad::record {
@@ -96,7 +97,7 @@ struct Access {
     {
       const ModeGuard off(0, kModeRecord);
       const auto start = std::chrono::steady_clock::now();
-      kernel();
+      if (!DryRun::active()) kernel();
       call.seconds = std::chrono::duration<float>(std::chrono::steady_clock::now() - start).count();
     }
     add(std::move(call));
@@ -119,6 +120,7 @@ struct Access {
     return all.size() - 1;
   }
   static void generator_set(Generator& generator, uint64_t seed, uint64_t offset) {
+    if (now().trace_ != nullptr) now().trace_->refuse("it sets the state of a random generator");
     const uint64_t now_at = generator.offset();
     DrawnFrom& g = recording().generators[drawn_from(generator, generator.initial_seed(), now_at)];
     g.set_back = true;
@@ -147,6 +149,7 @@ struct Access {
   }
   static void refuse(std::string reason) { now().refuse(std::move(reason)); }
   static void gradient(const Tensor& leaf, const Tensor& grad, bool known, bool replaces = false) {
+    if (now().trace_ != nullptr) now().trace_->gradient(leaf, grad, known);
     Recording& r = recording();
     const StorageImpl* storage = grad.defined() ? grad.impl()->storage().get() : nullptr;
     const bool listed = std::any_of(r.leaves.begin(), r.leaves.end(), [&](const Tensor& t) { return t.is_same(leaf); });
@@ -303,17 +306,23 @@ void host_call(std::string name, std::vector<const void*> key, std::function<voi
   call.repeatable = repeatable;
   call.name = std::move(name);
   call.key = std::move(key);
-  {
-    const ModeGuard off(0, kModeRecord);
-    run();
-  }
   call.host = std::move(run);
   call.parts = std::move(parts);
+  if (NativeTrace* trace = NativeTrace::now()) trace->host(call);
+  if (!DryRun::active()) {
+    const ModeGuard off(0, kModeRecord | kModeTrace);
+    call.host();
+  } else if (call.parts) {
+    const ModeGuard off(0, kModeRecord);
+    for (const HostPart& part : call.parts().parts)
+      if (part.clears) part.leaf.set_grad({});
+  }
   Access::host(std::move(call));
 }
 
 // What happens in it is its own: another recording may be made of it.
 std::vector<Tensor> Access::nested(Call call, TensorSpan inputs) {
+  if (now().trace_ != nullptr) now().trace_->refuse("it has branches or loops of its own (" + call.name + ")");
   for (const Tensor& t : inputs) call.inputs.push_back(keep(call, t, false));
   std::vector<uint32_t> versions;
   for (const Tensor& t : inputs) versions.push_back(t.version());
@@ -370,6 +379,8 @@ bool decide(std::string_view what, const Tensor& pred) {
 }
 
 bool has_recorder() noexcept { return current != nullptr; }
+
+void Recorder::set_trace(NativeTrace* trace) noexcept { trace_ = trace; }
 
 bool is_of_step(const Tensor& t) { return active() && Access::is_of_step(t.impl()->storage()); }
 

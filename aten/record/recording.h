@@ -247,6 +247,8 @@ class TG_API Recorder {
   std::unique_ptr<Recording> finish(TensorSpan outputs, std::span<const void* const> nodes);
   void refuse(std::string reason);  // the first reason counts
   const std::string& reason() const noexcept { return recording_->reason; }
+  // Tells it of gradients and the like from now on.
+  void set_trace(class NativeTrace* trace) noexcept;
   // Whether a recorded call has written to the memory of a tensor.
   bool wrote(const Tensor& t) const noexcept;
 
@@ -266,6 +268,7 @@ class TG_API Recorder {
   std::unordered_map<const Generator*, uint64_t> reached_;  // the largest offset of each
   std::optional<Draw> pending_;
   bool running_ = false, nested_drew_ = false;
+  class NativeTrace* trace_ = nullptr;
   std::unordered_set<const TensorImpl*> cleared_;    // leaves whose gradients code above the kernels has dropped
   std::unique_ptr<class GuardPlaces> guard_places_;  // none: values that are read are refused
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/record/control.h"
+#include "tapegrad/aten/record/native_step.h"
 
 namespace tapegrad::record {
 
@@ -36,6 +37,7 @@ Tensor copy_of(const Tensor& t) {
 struct TraceHandler {
   static void handle(dispatch::Call& call, dispatch::Results& results) {
     if (current != nullptr) return current->call(call, results);
+    if (NativeTrace* trace = NativeTrace::now()) return trace->call(call, results);
     call.proceed(results);
   }
 };

@@ -6,6 +6,7 @@
 #include "tapegrad/autograd/saved_tensor.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
+#include "tapegrad/bindings/autograd/recorded_backward.h"
 #include "tapegrad/bindings/interpreter/program_scope.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 
@@ -30,8 +31,7 @@ void run_backward(TupleObject tensors, TupleObject grads, TupleObject inputs, bo
   autograd::BackwardOptions options;
   options.retain_graph = retain_graph;
   options.create_graph = create_graph;
-  const ComputeRelease released;
-  autograd::run_backward(roots, weights, leaves, options);
+  backward_of_program(roots, weights, leaves, options);
 }
 
 // A tuple, None where unused.
@@ -40,11 +40,7 @@ PyRef gradients(TupleObject outputs, TupleObject inputs, TupleObject grads, bool
   const auto roots = tensors_of(outputs, {"grad", "outputs", 1});
   const auto wanted = tensors_of(inputs, {"grad", "inputs", 2});
   const auto weights = tensors_of(grads, {"grad", "grad_outputs", 3});
-  std::vector<Tensor> result;
-  {
-    ComputeRelease released;
-    result = autograd::grad(roots, wanted, weights, retain_graph, create_graph, allow_unused);
-  }
+  std::vector<Tensor> result = grad_of_program(roots, wanted, weights, retain_graph, create_graph, allow_unused);
   return new_tuple(result.size(), [&](size_t i) { return wrap(std::move(result[i])); });
 }
 

@@ -5,10 +5,7 @@
 //   recording.difference(earlier)            what is not the same in both, or ""
 //   replays.add(recording, watch)            keeps it as a plan
 //   replays.run(args, kwargs)                replays the plan that fits, or returns NotImplemented
-#include "tapegrad/aten/record/step.h"
-
-#include <list>
-#include <mutex>
+#include "tapegrad/bindings/record/plans.h"
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
@@ -20,14 +17,8 @@
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/record/nested.h"
-#include "tapegrad/bindings/record/tree.h"
-#include "tapegrad/bindings/record/watch.h"
 
 namespace tapegrad::python {
-
-namespace {
-
-using record::Recorder, record::Recording, record::Step;
 
 std::vector<Tensor> unwrapped(const std::vector<PyObject*>& objects) {
   std::vector<Tensor> tensors;
@@ -35,6 +26,8 @@ std::vector<Tensor> unwrapped(const std::vector<PyObject*>& objects) {
   for (PyObject* o : objects) tensors.push_back(unwrap(o));
   return tensors;
 }
+
+namespace {
 
 // Of a result whose graph the step itself has used up.
 struct RecordedBackward final : autograd::Node {
@@ -44,63 +37,6 @@ struct RecordedBackward final : autograd::Node {
              "backward: Trying to backward through the graph a second time: it belongs to a recorded step, whose own "
              "backward() has used it up");
   }
-};
-
-// What outside of the arguments decides what operators do.
-struct Settings {
-  uint32_t modes = tapegrad::modes() & kModeNoGrad;
-  DType dtype = default_dtype();
-  bool operator==(const Settings&) const = default;
-};
-
-struct RecordingObject {
-  std::unique_ptr<Recording> recording;
-  std::string reason;
-  Tree arguments, result;
-  Settings settings;
-  std::vector<Tensor> leaves;
-};
-
-// A forward pass whose backward pass may come: what its node on the tape and the recorder object share.
-struct TwoParts {
-  std::unique_ptr<Recorder> recorder;
-  std::vector<Tensor> outputs;  // with the tape of the function itself
-  std::vector<Tensor> leaves;   // the inputs of the node
-  std::mutex lock;
-  std::unique_ptr<Recording> done;
-};
-
-struct RecorderObject {
-  std::unique_ptr<Recorder> recorder;
-  Tree arguments, result;
-  std::vector<PyRef> feeds;
-  Settings settings;
-  uint64_t first_node = autograd::detail::node_sequence;
-  std::shared_ptr<TwoParts> parts;
-};
-
-struct Plan : std::enable_shared_from_this<Plan> {
-  Plan(RecordingObject from, std::shared_ptr<Watch> watched, record::Budget budget)
-      : step(std::move(from.recording), budget),
-        arguments(std::move(from.arguments)),
-        result(std::move(from.result)),
-        watch(std::move(watched)),
-        leaves(std::move(from.leaves)),
-        settings(from.settings) {}
-  Step step;
-  Tree arguments, result;
-  std::shared_ptr<Watch> watch;
-  std::vector<Tensor> leaves;  // of two parts: the inputs of the node
-  Settings settings;
-  int64_t replays = 0, next_audit = 16;
-};
-
-constexpr size_t kMostPlans = 16;
-
-struct Replays {
-  std::list<std::shared_ptr<Plan>> plans;  // the one that was used last comes first
-  std::string reason;                      // of the last call that was not replayed
-  int64_t count = 0;                       // of all replays
 };
 
 PyTypeObject *recorder_type = nullptr, *recording_type = nullptr, *watch_type = nullptr, *replays_type = nullptr;
@@ -208,8 +144,9 @@ PyObject* recorder_new(PyTypeObject* type, PyObject* args, PyObject*) {
   for (PyObject* o : feeds) made.feeds.push_back(PyRef::borrow(o));
   const std::vector<Tensor> tensors = unwrapped(feeds);
   PyRef object(box<RecorderObject>(type, std::move(made)));
-  unbox<RecorderObject>(object.get()).recorder =
-      std::make_unique<Recorder>(TensorSpan(tensors), /*follows_values=*/true);
+  auto& o = unbox<RecorderObject>(object.get());
+  o.recorder = std::make_unique<Recorder>(TensorSpan(tensors), /*follows_values=*/true);
+  o.trace = std::make_unique<record::NativeTrace>(tensors, *o.recorder);
   return object.release();
   TG_PY_CATCH
 }
@@ -222,6 +159,7 @@ PyObject* recorder_finish(PyObject* self, PyObject* args) {
   auto& own_recorder = unbox<RecorderObject>(self);
   TG_CHECK(own_recorder.recorder, Runtime, "finish: the recording has ended");
   const std::unique_ptr<Recorder> recorder = std::move(own_recorder.recorder);
+  const std::unique_ptr<record::NativeTrace> trace = std::move(own_recorder.trace);
   std::vector<PyObject*> known, outputs;
   for (const PyRef& o : own_recorder.feeds) known.push_back(o.get());
   RecordingObject made;
@@ -232,14 +170,21 @@ PyObject* recorder_finish(PyObject* self, PyObject* args) {
   check_status(PyList_SetSlice(reads, 0, PyList_GET_SIZE(reads), nullptr));  // copies for numbers that are no results
   std::vector<const void*> nodes;
   for (const Tensor& t : tensors) nodes.push_back(t.requires_grad() ? t.grad_fn().get() : nullptr);
+  made.native = trace->finish(tensors);
+  made.sizes = trace->reason();
   made.recording = recorder->finish(tensors, nodes);
   if (made.recording->reason.empty() && has_hooks(*made.recording)) made.recording->reason = "a parameter has a hook";
   made.reason = made.recording->reason;
+  if (made.native && !made.recording->path.empty()) {
+    made.native.reset();
+    made.sizes = "it goes on by a value (" + made.recording->read + ")";
+  }
   return box<RecordingObject>(recording_type, std::move(made));
   TG_PY_CATCH
 }
 
-// The leaves that the graph of these tensors ends in. Refuses what began before the recording.
+}  // namespace
+
 std::vector<Tensor> leaves_of(const std::vector<Tensor>& outputs, uint64_t first_node, Recorder& recorder) {
   std::vector<Tensor> leaves;
   std::unordered_set<const autograd::Node*> seen;
@@ -263,6 +208,8 @@ std::vector<Tensor> leaves_of(const std::vector<Tensor>& outputs, uint64_t first
   return leaves;
 }
 
+namespace {
+
 // split(result): ends the recording of a forward pass and returns the result for the caller, whose backward pass is
 // recorded when it comes: take() then gives the recording.
 PyObject* recorder_split(PyObject* self, PyObject* value) {
@@ -274,6 +221,9 @@ PyObject* recorder_split(PyObject* self, PyObject* value) {
   o.result = Tree::of(value, objects, &known);
   auto parts = std::make_shared<TwoParts>();
   std::vector<Tensor> outputs = unwrapped(objects);
+  o.native = o.trace->finish(outputs);
+  o.sizes = o.trace->reason();
+  o.trace.reset();
   o.recorder->pause(outputs);
   for (const Tensor& t : outputs)
     if (t.requires_grad()) parts->outputs.push_back(t);
@@ -321,6 +271,8 @@ PyObject* recorder_take(PyObject* self, PyObject*) {
   made.result = std::move(o.result);
   made.settings = o.settings;
   made.leaves = o.parts->leaves;
+  made.native = std::move(o.native);
+  made.sizes = std::move(o.sizes);
   return box<RecordingObject>(recording_type, std::move(made));
   TG_PY_CATCH
 }
@@ -343,7 +295,9 @@ PyObject* recorder_refuse(PyObject* self, PyObject* text) {
 }
 
 PyObject* recorder_stop(PyObject* self, PyObject*) {
-  unbox<RecorderObject>(self).recorder.reset();
+  auto& o = unbox<RecorderObject>(self);
+  o.trace.reset();
+  o.recorder.reset();
   Py_RETURN_NONE;
 }
 
@@ -580,23 +534,35 @@ std::optional<PyRef> replay(Plan& plan, const std::vector<PyObject*>& objects, c
   return plan.result.build(wrapped, objects);
 }
 
+void drop(Replays& replays, const std::shared_ptr<Plan>& plan) {
+  replays.plans.remove(plan);
+  replays.natives.remove_if([&](const auto& native) { return native->watch == plan->watch; });
+}
+
 // run((args, kwargs))
 PyObject* replays_run(PyObject* self, PyObject* args) {
   TG_PY_TRY
   auto& replays = unbox<Replays>(self);
+  replays.sizes.clear();
   if ((modes() & ~uint32_t{kModeNoGrad}) != 0 || autograd::anomaly_enabled() || (override_modes != 0 && mode_is_on()))
     return miss(replays, "a mode is on");
   std::vector<PyObject*> objects;
   std::vector<Tensor> feeds;
   std::vector<record::Condition> way;
   size_t diverged = 0;
-  for (auto at = replays.plans.begin(); at != replays.plans.end();) {
+  bool added = false;
+  for (auto at = replays.plans.begin();;) {
+    if (at == replays.plans.end()) {
+      if (added || !way.empty() || !add_for_sizes(replays, args)) break;
+      added = true;
+      at = replays.plans.begin();
+    }
     const std::shared_ptr<Plan> plan = *at++;
     if (!goes(*plan, way) || !fits(*plan, args, objects, feeds)) continue;
     // Comparing may run code of the program, and so change the list: `at` is not used behind it.
     std::string what = plan->step.changed() ? "a tensor that it uses" : plan->watch->changed();
     if (!what.empty()) {
-      replays.plans.remove(plan);
+      drop(replays, plan);
       return miss(replays, what + " has changed");
     }
     if (const char* refusal = plan->step.refuses()) return miss(replays, refusal);
@@ -655,9 +621,12 @@ PyObject* replays_add(PyObject* self, PyObject* args) {
     return nullptr;
   budget.bytes = static_cast<size_t>(bytes);
   auto& replays = unbox<Replays>(self);
-  replays.plans.push_front(
-      std::make_shared<Plan>(std::move(recording_of(recording)), unbox<std::shared_ptr<Watch>>(watch), budget));
+  RecordingObject& made = recording_of(recording);
+  std::unique_ptr<record::NativeStep> native = std::move(made.native);
+  std::string sizes = std::move(made.sizes);
+  replays.plans.push_front(std::make_shared<Plan>(std::move(made), unbox<std::shared_ptr<Watch>>(watch), budget));
   if (replays.plans.size() > kMostPlans) replays.plans.pop_back();
+  keep_native(replays, replays.plans.front(), std::move(native), std::move(sizes), budget);
   return memory_of(*replays.plans.front());
   TG_PY_CATCH
 }
@@ -673,7 +642,7 @@ PyObject* replays_audit(PyObject* self, PyObject* object) {
           plan->step.recording().feeds == now.recording->feeds && plan->step.recording().path == now.recording->path))
       continue;
     std::string what = now.reason.empty() ? difference_of(now, plan->step.recording(), *plan) : now.reason;
-    if (!what.empty()) replays.plans.erase(at);
+    if (!what.empty()) drop(replays, plan);
     return rows::to_python(what);
   }
   return PyUnicode_FromString("");
@@ -690,6 +659,7 @@ PyObject* replays_scribble(PyObject* self, PyObject*) {
 }
 
 PyObject* replays_clear(PyObject* self, PyObject*) {
+  unbox<Replays>(self).natives.clear();
   unbox<Replays>(self).plans.clear();
   Py_RETURN_NONE;
 }
@@ -724,23 +694,49 @@ PyObject* replays_reason(PyObject* self, void*) {
   return rows::to_python(reason);
 }
 
+PyObject* replays_sizes(PyObject* self, void*) {
+  const std::string& reason = unbox<Replays>(self).sizes;
+  return rows::to_python(reason);
+}
+
+PyObject* replays_made(PyObject* self, void*) { return PyLong_FromLongLong(unbox<Replays>(self).made); }
+
 PyObject* replays_count(PyObject* self, void*) { return PyLong_FromLongLong(unbox<Replays>(self).count); }
 
 int replays_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
-  for (const auto& each : unbox<Replays>(self).plans) {
+  const auto& replays = unbox<Replays>(self);
+  std::unordered_map<Watch*, long> watches;  // how often each is named here
+  for (const auto& native : replays.natives) {
+    ++watches[native->watch.get()];
+    if (int r = native->arguments.traverse(visit, arg)) return r;
+    if (int r = native->result.traverse(visit, arg)) return r;
+  }
+  for (const auto& each : replays.plans) {
     const Plan& plan = *each;
     if (each.use_count() > 1) continue;  // a node of the tape has it, too
+    ++watches[plan.watch.get()];
     if (int r = traverse_nested(plan.step.recording(), visit, arg)) return r;
     if (int r = plan.arguments.traverse(visit, arg)) return r;
     if (int r = plan.result.traverse(visit, arg)) return r;
-    // One watch may belong to several plans; each object is visited once for each of its references.
-    if (plan.watch.use_count() == 1)
-      if (int r = plan.watch->traverse(visit, arg)) return r;
   }
+  // One watch may belong to several plans, and to others; each object is visited once for each of its references.
+  auto whole = [&](const std::shared_ptr<Watch>& watch) {
+    const auto found = watches.find(watch.get());
+    const bool all = found != watches.end() && watch.use_count() == found->second;
+    if (all) watches.erase(found);
+    return all;
+  };
+  for (const auto& native : replays.natives)
+    if (whole(native->watch))
+      if (int r = native->watch->traverse(visit, arg)) return r;
+  for (const auto& plan : replays.plans)
+    if (whole(plan->watch))
+      if (int r = plan->watch->traverse(visit, arg)) return r;
   return 0;
 }
 int replays_drop(PyObject* self) {
+  unbox<Replays>(self).natives.clear();
   unbox<Replays>(self).plans.clear();
   return 0;
 }
@@ -759,6 +755,8 @@ PyMethodDef replays_methods[] = {
     {}};
 PyGetSetDef replays_properties[] = {
     {"reason", replays_reason, nullptr, "Why the last call was not replayed.", nullptr},
+    {"sizes", replays_sizes, nullptr, "Why the sizes of the last call needed a recording, or an empty text.", nullptr},
+    {"made", replays_made, nullptr, "How many plans were made for further sizes, without a recording.", nullptr},
     {"count", replays_count, nullptr, "How many calls were replayed, by plans that are gone, too.", nullptr},
     {}};
 

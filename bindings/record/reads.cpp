@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
@@ -58,8 +59,10 @@ PyMethodDef reads_functions[] = {
     }>(),
     // A copy made by the step that is recorded, beside the tape.
     method<"_read_copy", [](PyObject* tensor) {
-      const NoGradGuard no_grad;
-      return raw::clone(to_tensor(tensor, {"_read_copy", "tensor"}));
+      return record::native_call("item", {to_tensor(tensor, {"_read_copy", "tensor"})}, [](std::span<Tensor> given) {
+        const NoGradGuard no_grad;
+        return std::vector<Tensor>{raw::clone(given[0])};
+      })[0];
     }>(),
     {}};
 // clang-format on

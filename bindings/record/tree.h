@@ -17,6 +17,11 @@ class Tree {
   static Tree of(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known = nullptr,
                  PyObject* read = nullptr);
 
+  Tree copy() const {
+    Tree made;
+    for (const Node& n : nodes_) made.nodes_.push_back({n.kind, n.n, PyRef::borrow(n.object.get())});
+    return made;
+  }
   // Whether another value has this shape; appends its tensors.
   bool matches(PyObject* value, std::vector<PyObject*>& tensors) const;
   bool operator==(const Tree& other) const;

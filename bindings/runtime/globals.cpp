@@ -1,7 +1,7 @@
 // Settings and questions about dtypes: the defaults, threads, promotion.
 #include "tapegrad/aten/iterate/pointwise.h"
 #include "tapegrad/aten/onednn/product.h"
-#include "tapegrad/aten/record/recording.h"
+#include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
@@ -45,7 +45,10 @@ struct IsComplex {
 };
 struct Numel {
   static constexpr const char* name = "numel";
-  static int64_t answer(const Tensor& t) { return t.numel(); }
+  static int64_t answer(const Tensor& t) {
+    record::note_size(t, name, record::kAskedNumel);
+    return t.numel();
+  }
 };
 struct IsNonzero {
   static constexpr const char* name = "is_nonzero";

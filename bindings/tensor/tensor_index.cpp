@@ -2,6 +2,7 @@
 // allocated for the usual one, a number or a slice or a few of them.
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/index/subscript.h"
+#include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/arguments/override.h"
@@ -111,9 +112,44 @@ class Subscripts {
   size_t size_ = 0;
 };
 
+// In a step that is recorded: what the subscripts mean depends on the tensor's size. f(tensor, subscripts, further).
+template <class F>
+std::vector<Tensor> recorded(const char* name, const Tensor& t, std::span<const Subscript> subscripts, Tensor further,
+                             F f) {
+  std::vector<Tensor> operands{t, std::move(further)};
+  std::vector<Subscript> kept(subscripts.begin(), subscripts.end());
+  for (Subscript& s : kept)
+    if (s.kind == Subscript::Kind::Tensor) operands.push_back(std::exchange(s.tensor, {}));
+  return record::native_call(name, std::move(operands), [kept = std::move(kept), f](std::span<Tensor> given) {
+    std::vector<Subscript> now = kept;
+    size_t next = 2;
+    for (Subscript& s : now)
+      if (s.kind == Subscript::Kind::Tensor) s.tensor = given[next++];
+    return f(given[0], now, given[1]);
+  });
+}
+
+Tensor get_recorded(const Tensor& t, std::span<const Subscript> subscripts) {
+  return recorded("index", t, subscripts, {}, [](const Tensor& from, std::span<const Subscript> now, const Tensor&) {
+    return std::vector<Tensor>{get_subscript(from, now)};
+  })[0];
+}
+
+void set_recorded(const Tensor& t, std::span<const Subscript> subscripts, const Operand& value) {
+  const bool number = value.tensor().is_wrapped_number();
+  recorded("index", t, subscripts, number ? Tensor() : value.tensor(),
+           [number, value = number ? Operand(value.tensor().item()) : Operand(Scalar(0))](
+               const Tensor& to, std::span<const Subscript> now, const Tensor& from) {
+             set_subscript(to, now, number ? value : Operand(from));
+             return std::vector<Tensor>();
+           });
+}
+
 PyObject* get_item(PyObject* self, PyObject* key) {
   if (TG_UNLIKELY(overridden(self, &key, 1, nullptr))) return call_overridden_slot("__getitem__", self, &key, 1);
-  return wrap(get_subscript(unwrap(self), Subscripts(key)));
+  const Subscripts subscripts(key);
+  if (TG_UNLIKELY(record::active())) return wrap(get_recorded(unwrap(self), subscripts));
+  return wrap(get_subscript(unwrap(self), subscripts));
 }
 
 // A value written into a tensor: a tensor, a number, or anything that makes a tensor.
@@ -141,7 +177,11 @@ int set_item(PyObject* self, PyObject* key, PyObject* value) {
   }
   const Tensor& t = unwrap(self);
   const Operand operand = to_value(value, t);
-  set_subscript(t, Subscripts(key), operand);
+  const Subscripts subscripts(key);
+  if (TG_UNLIKELY(record::active()))
+    set_recorded(t, subscripts, operand);
+  else
+    set_subscript(t, subscripts, operand);
   return 0;
 }
 
@@ -150,6 +190,8 @@ Py_ssize_t length(PyObject* o) {
     const PyRef answer = own(call_overridden_slot("__len__", o, nullptr, 0));
     return PyLong_AsSsize_t(answer.get());
   }
+  record::note_size(unwrap(o), "len", record::kAskedNdim);
+  record::note_size(unwrap(o), "len", 0);
   TG_CHECK(unwrap(o).ndim() > 0, Type, "len() of a 0-d tensor");
   return unwrap(o).impl()->size(0);
 }

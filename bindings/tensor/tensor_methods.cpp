@@ -1,5 +1,5 @@
 // Methods that query a tensor.
-#include "tapegrad/aten/record/recorder.h"
+#include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/keyword_method.h"
@@ -30,6 +30,16 @@ PyObject* item(PyObject* self, PyObject*) {
 template <bool kStride>
 PyObject* sizes(PyObject* self, const ArgumentsBase& a) {
   const Tensor& t = unwrap(self);
+  if (TG_UNLIKELY(record::active())) {
+    const bool one = a.has(1) && !kStride && t.ndim() > 0;
+    const int64_t dim = one ? a.integer(1) : 0;
+    const bool valid = one && dim >= -t.ndim() && dim < t.ndim();
+    record::note_size(t, kStride ? "stride" : "size",
+                      valid     ? static_cast<int>(dim < 0 ? dim + t.ndim() : dim)
+                      : kStride ? record::kAskedGeometry
+                                : record::kAskedSizes);
+    if (valid) record::note_size(t, "size", record::kAskedNdim);
+  }
   if (a.has(1)) return PyLong_FromLongLong(kStride ? t.stride(a.integer(1)) : t.size(a.integer(1)));
   if (!kStride) return wrap(t.sizes());
   const auto stride = [&](size_t d) { return PyLong_FromLongLong(t.impl()->stride(static_cast<int>(d))); };
@@ -38,6 +48,7 @@ PyObject* sizes(PyObject* self, const ArgumentsBase& a) {
 
 PyObject* is_contiguous(PyObject* self, const ArgumentsBase& a) {
   const Tensor& t = unwrap(self);
+  record::note_size(t, "is_contiguous", record::kAskedGeometry);
   if (!a.has(1)) return wrap(t.is_contiguous());
   return wrap(t.is_contiguous(a.memory_format(1, MemoryFormat::Contiguous)));
 }
@@ -55,6 +66,7 @@ PyObject* device_index(const Tensor& t) {
 bool is_set_to(PyTensor& self, PyObject* other) {
   const Tensor& a = self.tensor;
   const Tensor& b = to_tensor(other, {"is_set_to", "tensor", 1});
+  for (const Tensor& t : {a, b}) record::note_size(t, "is_set_to", record::kAskedGeometry);
   return a.impl()->storage() == b.impl()->storage() && a.storage_offset() == b.storage_offset() &&
          a.sizes() == b.sizes() && a.strides() == b.strides();
 }
@@ -65,7 +77,10 @@ bool shares_storage(PyTensor& self, PyObject* other) {
 
 // A number for the storage, equal for tensors that share it.
 PyObject* storage_id(const Tensor& t) { return PyLong_FromVoidPtr(t.impl()->storage().get()); }
-PyObject* storage_nbytes(const Tensor& t) { return PyLong_FromSize_t(t.impl()->storage()->nbytes()); }
+PyObject* storage_nbytes(const Tensor& t) {
+  record::note_size(t, "the size of a storage", record::kAskedGeometry);
+  return PyLong_FromSize_t(t.impl()->storage()->nbytes());
+}
 PyObject* storage_address(const Tensor& t) {
   record::note_host_read("data_ptr");
   return PyLong_FromVoidPtr(t.impl()->storage()->data());
@@ -105,7 +120,9 @@ PyObject* make_subclass(PyObject*, PyObject* args, PyObject* kwargs) {
 }
 
 bool same_size(PyTensor& self, PyObject* other) {
-  return self.tensor.sizes() == to_tensor(other, {"is_same_size", "other", 1}).sizes();
+  const Tensor& t = to_tensor(other, {"is_same_size", "other", 1});
+  for (const Tensor& each : {self.tensor, t}) record::note_size(each, "is_same_size", record::kAskedSizes);
+  return self.tensor.sizes() == t.sizes();
 }
 
 }  // namespace
@@ -113,11 +130,11 @@ bool same_size(PyTensor& self, PyObject* other) {
 PyMethodDef tensor_basic_methods[] = {
     keyword_method<"size", "(int? dim=None)", sizes<false>>("size($self, dim=None)\n--\n\nAll sizes, or one."),
     keyword_method<"stride", "(int? dim=None)", sizes<true>>("stride($self, dim=None)\n--\n\nAll strides, or one."),
-    {"dim", TG_QUERY(PyLong_FromLong(t.ndim())), METH_NOARGS, "The number of dimensions."},
-    {"ndimension", TG_QUERY(PyLong_FromLong(t.ndim())), METH_NOARGS, "The number of dimensions."},
-    {"numel", TG_QUERY(PyLong_FromLongLong(t.numel())), METH_NOARGS, "The number of elements."},
-    {"nelement", TG_QUERY(PyLong_FromLongLong(t.numel())), METH_NOARGS, "The number of elements."},
-    {"storage_offset", TG_QUERY(PyLong_FromLongLong(t.storage_offset())), METH_NOARGS,
+    {"dim", TG_QUERY((record::note_size(t, "dim", record::kAskedNdim), PyLong_FromLong(t.ndim()))), METH_NOARGS, "The number of dimensions."},
+    {"ndimension", TG_QUERY((record::note_size(t, "ndimension", record::kAskedNdim), PyLong_FromLong(t.ndim()))), METH_NOARGS, "The number of dimensions."},
+    {"numel", TG_QUERY((record::note_size(t, "numel", record::kAskedNumel), PyLong_FromLongLong(t.numel()))), METH_NOARGS, "The number of elements."},
+    {"nelement", TG_QUERY((record::note_size(t, "nelement", record::kAskedNumel), PyLong_FromLongLong(t.numel()))), METH_NOARGS, "The number of elements."},
+    {"storage_offset", TG_QUERY((record::note_size(t, "storage_offset", record::kAskedGeometry), PyLong_FromLongLong(t.storage_offset()))), METH_NOARGS,
      "The position of the first element in the storage, in elements."},
     {"data_ptr", TG_QUERY((record::note_host_read("data_ptr"), PyLong_FromVoidPtr(t.numel() ? t.data_ptr() : nullptr))),
      METH_NOARGS, "The address of the first element."},

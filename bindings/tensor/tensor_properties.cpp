@@ -1,6 +1,6 @@
 // Properties of tensors.
 #include "tapegrad/aten/batch/batched_tensor.h"
-#include "tapegrad/aten/record/recorder.h"
+#include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/autograd/meta.h"
@@ -92,6 +92,7 @@ PyObject* base_of(const Tensor& t) {
 // Views that swap dimensions: the last two, or all of them.
 PyObject* swapped(PyObject* o, const char* name, bool adjoint) {
   const Tensor& t = unwrap(o);
+  record::note_size(t, name, record::kAskedNdim);
   const int n = t.ndim();
   if (n == 0) {
     warn(fmt::format("Tensor.{} is deprecated on 0-D tensors: {}", name,
@@ -108,6 +109,7 @@ PyObject* swapped(PyObject* o, const char* name, bool adjoint) {
 }
 
 PyObject* get_T(PyObject* o, void*) {
+  record::note_size(unwrap(o), "T", record::kAskedNdim);
   const int n = unwrap(o).ndim();
   if (n == 2 || n == 0) return swapped(o, "T", false);
   if (n != 1)
@@ -182,6 +184,8 @@ PyObject* grad_fn_object(const Tensor& t) {
   return wrap_node(std::move(node));
 }
 
+// What sizes decide.
+#define TG_GET_SIZE(name, which, expression) TG_GET_CHECKED((record::note_size(t, name, record::which), (expression)))
 #define TG_GET(expression) get<[](const Tensor& t) -> PyObject* { return (expression); }>
 #define TG_GET_CHECKED(expression) get_checked<[](const Tensor& t) -> PyObject* { return (expression); }>
 
@@ -190,13 +194,13 @@ PyObject* grad_fn_object(const Tensor& t) {
 PyObject* (*wrap_node)(intrusive_ptr<autograd::Node> node) = nullptr;
 
 PyGetSetDef tensor_properties[] = {
-    {"shape", TG_GET(wrap(t.sizes())), nullptr, "The sizes of the dimensions, as a tapegrad.Size.", nullptr},
+    {"shape", TG_GET_SIZE("shape", kAskedSizes, wrap(t.sizes())), nullptr, "The sizes of the dimensions, as a tapegrad.Size.", nullptr},
     {"dtype", TG_GET(wrap(t.dtype())), nullptr, "The type of the elements.", nullptr},
     {"device", TG_GET(wrap(device_of(t))), nullptr, "Where the elements are.", nullptr},
     {"layout", TG_GET(Py_NewRef(layout_object(layout_of(t)))), nullptr, nullptr, nullptr},
-    {"ndim", TG_GET(PyLong_FromLong(t.ndim())), nullptr, "The number of dimensions.", nullptr},
+    {"ndim", TG_GET_SIZE("ndim", kAskedNdim, PyLong_FromLong(t.ndim())), nullptr, "The number of dimensions.", nullptr},
     {"itemsize", TG_GET(PyLong_FromSize_t(t.itemsize())), nullptr, "Bytes per element.", nullptr},
-    {"nbytes", TG_GET(PyLong_FromLongLong(t.nbytes())), nullptr, "Bytes of all elements together.", nullptr},
+    {"nbytes", TG_GET_SIZE("nbytes", kAskedNumel, PyLong_FromLongLong(t.nbytes())), nullptr, "Bytes of all elements together.", nullptr},
     {"grad", guarded<get_grad>, guarded<set_grad>, "The gradient accumulated by backward(), or None.", nullptr},
     {"_grad", guarded<get_grad>, guarded<set_grad>, "PyTorch's other name for grad.", nullptr},
     {"grad_fn", TG_GET_CHECKED(grad_fn_object(t)), nullptr, "The node that made this tensor, or None.", nullptr},
@@ -230,7 +234,7 @@ PyGetSetDef tensor_properties[] = {
     {"is_maia", get_false, nullptr, nullptr, nullptr},
     {"is_vulkan", get_false, nullptr, nullptr, nullptr},
     {"is_mps", get_false, nullptr, nullptr, nullptr},
-    {"names", TG_GET(dims_names(t)), nullptr, nullptr, nullptr},
+    {"names", TG_GET_SIZE("names", kAskedNdim, dims_names(t)), nullptr, nullptr, nullptr},
     {"name", get_none, nullptr, nullptr, nullptr},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {},

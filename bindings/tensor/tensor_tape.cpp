@@ -3,6 +3,7 @@
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
+#include "tapegrad/bindings/autograd/recorded_backward.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 
 namespace tapegrad::python {
@@ -30,10 +31,7 @@ PyObject* backward(PyObject*, const ArgumentsBase& a) {
   TG_CHECK(!a.has(4) || !inputs.empty(), Runtime, "backward: argument 'inputs' must not be empty");
   const Tensor roots[] = {a.tensor(0)};
   const Tensor grads[] = {a.optional_tensor(1)};
-  {
-    ComputeRelease released;
-    autograd::run_backward(roots, grads, inputs, options);
-  }
+  backward_of_program(roots, grads, inputs, options);
   Py_RETURN_NONE;
 }
 

@@ -124,6 +124,8 @@ class RecordedStep:
             with self._lock:
                 self._pending.clear()
                 self._changed(why, grad)
+        if sizes := self._replays.sizes:
+            self._note(f"other sizes of its arguments are recorded by themselves: {sizes}")
         if why not in ("", "audit") and not why.endswith("has changed"):
             result = self.function(*args, **kwargs)
             self._tell(why)

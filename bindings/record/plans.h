@@ -1,0 +1,107 @@
+// What recordings and plans of a Python function are, beside what aten/record knows of them.
+#pragma once
+
+#include <list>
+#include <mutex>
+
+#include "tapegrad/aten/record/native_step.h"
+#include "tapegrad/aten/record/step.h"
+#include "tapegrad/autograd/node.h"
+#include "tapegrad/bindings/record/tree.h"
+#include "tapegrad/bindings/record/watch.h"
+
+namespace tapegrad::python {
+
+using record::Recorder, record::Recording, record::Step;
+
+// What outside of the arguments decides what operators do.
+struct Settings {
+  uint32_t modes = tapegrad::modes() & kModeNoGrad;
+  DType dtype = default_dtype();
+  bool operator==(const Settings&) const = default;
+};
+
+struct RecordingObject {
+  std::unique_ptr<Recording> recording;
+  std::string reason;
+  Tree arguments, result;
+  Settings settings;
+  std::vector<Tensor> leaves;
+  std::unique_ptr<record::NativeStep> native;  // none: other sizes are recorded, because of
+  std::string sizes;
+};
+
+// A forward pass whose backward pass may come: what its node on the tape and the recorder object share.
+struct TwoParts {
+  std::unique_ptr<Recorder> recorder;
+  std::vector<Tensor> outputs;  // with the tape of the function itself
+  std::vector<Tensor> leaves;   // the inputs of the node
+  std::mutex lock;
+  std::unique_ptr<Recording> done;
+};
+
+struct RecorderObject {
+  std::unique_ptr<Recorder> recorder;
+  Tree arguments, result;
+  std::vector<PyRef> feeds;
+  Settings settings;
+  uint64_t first_node = autograd::detail::node_sequence;
+  std::shared_ptr<TwoParts> parts;
+  std::unique_ptr<record::NativeTrace> trace;
+  std::unique_ptr<record::NativeStep> native;
+  std::string sizes;
+};
+
+struct Plan : std::enable_shared_from_this<Plan> {
+  Plan(RecordingObject from, std::shared_ptr<Watch> watched, record::Budget budget)
+      : step(std::move(from.recording), budget),
+        arguments(std::move(from.arguments)),
+        result(std::move(from.result)),
+        watch(std::move(watched)),
+        leaves(std::move(from.leaves)),
+        settings(from.settings) {}
+  Step step;
+  Tree arguments, result;
+  std::shared_ptr<Watch> watch;
+  std::vector<Tensor> leaves;  // of two parts: the inputs of the node
+  Settings settings;
+  int64_t replays = 0, next_audit = 16;
+};
+
+// What makes plans for further sizes of the arguments of a plan that was recorded.
+struct NativePlan {
+  std::unique_ptr<record::NativeStep> step;  // none: there are none, because of
+  std::string refusal;
+  std::weak_ptr<Plan> recorded;  // until it was found that the step gives that one's recording
+  std::vector<record::FeedGeometry> feeds;
+  Tree arguments, result;
+  std::shared_ptr<Watch> watch;
+  std::vector<Tensor> leaves;
+  std::vector<record::DrawnFrom> generators;
+  Settings settings;
+  record::Budget budget;
+  bool two_parts = false, checked = false;
+};
+
+constexpr size_t kMostPlans = 16;
+
+struct Replays {
+  std::list<std::shared_ptr<Plan>> plans;  // the one that was used last comes first
+  std::list<std::shared_ptr<NativePlan>> natives;
+  std::string reason;                      // of the last call that was not replayed
+  std::string sizes;                       // why other sizes than the recorded ones need a recording
+  int64_t made = 0;                        // plans that were made without one
+  int64_t count = 0;                       // of all replays
+};
+
+// The leaves that the graph of these tensors ends in. Refuses what began before the recording.
+std::vector<Tensor> leaves_of(const std::vector<Tensor>& outputs, uint64_t first_node, Recorder& recorder);
+std::vector<Tensor> unwrapped(const std::vector<PyObject*>& objects);
+
+// Keeps what makes plans for other sizes than those of a plan that was just added.
+void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::unique_ptr<record::NativeStep> step,
+                 std::string refusal, record::Budget budget);
+// Makes a plan for arguments that no plan fits, and puts it first; false where there is none: `replays.sizes` says why.
+bool add_for_sizes(Replays& replays, PyObject* args);
+
+}  // namespace tapegrad::python
