@@ -39,6 +39,45 @@ DimVector answer_to(const Tensor& t, int which) {
   }
 }
 
+int64_t computed(char rule, int64_t a, int64_t b) {
+  int64_t result = 0;
+  bool fits = true;
+  switch (rule) {
+    case '+':
+      fits = !__builtin_add_overflow(a, b, &result);
+      break;
+    case '-':
+      fits = !__builtin_sub_overflow(a, b, &result);
+      break;
+    case '*':
+      fits = !__builtin_mul_overflow(a, b, &result);
+      break;
+    case '/':
+    case '%': {
+      fits = b != 0 && !(b == -1 && a == INT64_MIN);
+      if (!fits) break;
+      const int64_t rest = a % b;
+      const bool below = rest != 0 && (rest < 0) != (b < 0);  // as in Python
+      result = rule == '/' ? a / b - (below ? 1 : 0) : rest + (below ? b : 0);
+      break;
+    }
+    case '<':
+      return a < b;
+    case 'l':
+      return a <= b;
+    case '=':
+      return a == b;
+    case '!':
+      return a != b;
+    case '>':
+      return a > b;
+    case 'g':
+      return a >= b;
+  }
+  TG_CHECK(fits, Runtime, "a number that it computes from sizes is none");
+  return result;
+}
+
 }  // namespace
 
 // --- run ---
@@ -47,6 +86,8 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
   std::vector<Tensor> now(last_use.size());
   for (size_t i = 0; i < feeds.size(); ++i) now[static_cast<size_t>(inputs[i])] = feeds[i];
   for (const Constant& c : constants) now[static_cast<size_t>(c.value)] = c.made ? copy_of(c.tensor) : c.tensor;
+  std::vector<int64_t> known(symbols);
+  auto term = [&](const Term& t) { return t.symbol < 0 ? t.value : known[static_cast<size_t>(t.symbol)]; };
   auto value = [&](int v) { return v < 0 ? Tensor() : now[static_cast<size_t>(v)]; };
   for (size_t i = 0; i < operations.size(); ++i) {
     const Operation& o = operations[i];
@@ -65,6 +106,8 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
           else
             v = t;
         }
+        for (const Followed& f : o.followed)
+          set_integer(arguments[static_cast<size_t>(f.argument)], f.item, known[static_cast<size_t>(f.symbol)]);
         std::vector<dispatch::Argument> references;
         for (size_t k = 0; k < arguments.size(); ++k)
           references.push_back(refer_to(arguments[k], o.function->types[k]));
@@ -77,16 +120,28 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
       case Operation::Kind::Code: {
         std::vector<Tensor> operands;
         for (int v : o.operands) operands.push_back(value(v));
-        made = o.code(operands);
+        DimVector numbers = o.numbers;
+        for (const Followed& f : o.followed)
+          numbers[static_cast<size_t>(f.item)] = known[static_cast<size_t>(f.symbol)];
+        made = o.code(operands, numbers);
         break;
       }
       case Operation::Kind::Host:
         host_call(o.name, o.key, o.host, o.repeatable, o.parts);
         break;
-      case Operation::Kind::Size:
-        TG_CHECK(answer_to(value(o.operands[0]), o.asked) == o.answer, Runtime, "it reads a size ({}{})", o.name,
-                 o.line);
+      case Operation::Kind::Size: {
+        const DimVector answer = answer_to(value(o.operands[0]), o.asked);
+        TG_CHECK(o.symbol >= 0 ? answer.size() == o.answer.size() : answer == o.answer, Runtime,
+                 "it reads a size ({}{})", o.name, o.line);
+        if (o.symbol >= 0) std::copy(answer.begin(), answer.end(), known.begin() + o.symbol);
         break;
+      }
+      case Operation::Kind::Number: {
+        const int64_t result = computed(o.rule, term(o.terms[0]), term(o.terms[1]));
+        TG_CHECK(o.symbol >= 0 || result == o.answer[0], Runtime, "it goes on by a size{}", o.line);
+        if (o.symbol >= 0) known[static_cast<size_t>(o.symbol)] = result;
+        break;
+      }
       case Operation::Kind::Gradient: {
         Tensor grad = o.leaf.grad();
         TG_CHECK(grad.defined() == o.defined, Runtime, "it asks whether a gradient is there{}", o.line);
@@ -191,7 +246,9 @@ int NativeTrace::value_of(const Tensor& t) {
     auto& o = operation(NativeStep::Operation::Kind::Code);
     o.name = "detach";
     o.operands = {static_cast<int>(values_.rend() - same) - 1};
-    o.code = [](std::span<Tensor> given) { return std::vector<Tensor>{given[0].detach()}; };
+    o.code = [](std::span<Tensor> given, std::span<const int64_t>) {
+      return std::vector<Tensor>{given[0].detach()};
+    };
     const int number = add(t);
     step_->operations.back().results = {number};
     return number;
@@ -210,6 +267,8 @@ void NativeTrace::call(dispatch::Call& call, dispatch::Results& results) {
   using Kind = NativeStep::Operation::Kind;
   const dispatch::Function& f = call.function;
   NativeStep::Operation o;
+  std::vector<NativeStep::Followed> places;
+  std::vector<int64_t> integers;
   if ((modes() & ~uint32_t{kModeNoGrad | kModeRecord | kModeTrace}) != 0) refuse("a mode is on in it");
   if (reason_.empty()) {
     for (size_t i = 0; i < call.arguments.size(); ++i) {
@@ -223,9 +282,19 @@ void NativeTrace::call(dispatch::Call& call, dispatch::Results& results) {
         return {};
       };
       o.arguments.push_back(record::value_of(argument, keep));
+      if (!given_.empty())
+        for_integers(o.arguments.back(), [&](int at, int64_t v) {
+          places.push_back({static_cast<int>(i), at, -1});
+          integers.push_back(v);
+        });
       if (argument.type() == dispatch::ArgumentType::Generator && argument.as<GeneratorPtr>())
         refuse("it is given a random generator");
     }
+  }
+  if (!given_.empty()) {
+    const std::vector<int> symbols = match(integers);
+    for (size_t k = 0; k < places.size(); ++k)
+      if (symbols[k] >= 0) o.followed.push_back({places[k].argument, places[k].item, symbols[k]});
   }
   {
     const ModeGuard off(0, kModeTrace);
@@ -255,14 +324,21 @@ void NativeTrace::call(dispatch::Call& call, dispatch::Results& results) {
   written = std::move(o);
 }
 
-std::vector<Tensor> NativeTrace::code(std::string name, std::vector<Tensor> operands, NativeStep::Code code) {
+std::vector<Tensor> NativeTrace::code(std::string name, std::vector<Tensor> operands, DimVector numbers,
+                                      NativeStep::Code code) {
   std::vector<int> given;
   for (const Tensor& t : operands) given.push_back(value_of(t));
+  std::vector<NativeStep::Followed> followed;
+  if (!given_.empty()) {
+    const std::vector<int> symbols = match({numbers.begin(), numbers.end()});
+    for (size_t k = 0; k < symbols.size(); ++k)
+      if (symbols[k] >= 0) followed.push_back({0, static_cast<int>(k), symbols[k]});
+  }
   std::vector<Tensor> made;
   {
     const ModeGuard off(0, kModeTrace);
     try {
-      made = code(operands);
+      made = code(operands, numbers);
     } catch (...) {
       refuse(name + " raises");
       throw;
@@ -272,6 +348,8 @@ std::vector<Tensor> NativeTrace::code(std::string name, std::vector<Tensor> oper
   auto& o = operation(NativeStep::Operation::Kind::Code);
   o.name = std::move(name);
   o.operands = std::move(given);
+  o.followed = std::move(followed);
+  o.numbers = std::move(numbers);
   o.code = std::move(code);
   for (const Tensor& t : made) o.results.push_back(t.defined() ? add(t) : -1);
   return made;
@@ -299,6 +377,63 @@ void NativeTrace::asked(const Tensor& t, const char* what, int which) {
   o.answer = answer_to(t, which);
 }
 
+int NativeTrace::follow(const Tensor& t, const char* what, int which) {
+  const size_t before = step_->operations.size();
+  asked(t, what, which);
+  if (!reason_.empty() || step_->operations.size() == before) return -1;
+  NativeStep::Operation& o = step_->operations.back();
+  o.symbol = next_symbol();
+  symbols_.insert(symbols_.end(), o.answer.begin(), o.answer.end());
+  step_->symbols = symbols_.size();
+  return o.symbol;
+}
+
+int NativeTrace::number(char rule, NativeStep::Term a, NativeStep::Term b) {
+  const int64_t result = computed(rule, a.value, b.value);
+  auto& o = operation(NativeStep::Operation::Kind::Number);
+  o.rule = rule;
+  o.terms[0] = a;
+  o.terms[1] = b;
+  o.answer = {result};
+  if (std::string_view("+-*/%").find(rule) == std::string_view::npos) return -1;
+  symbols_.push_back(result);
+  step_->symbols = symbols_.size();
+  return o.symbol = static_cast<int>(symbols_.size()) - 1;
+}
+
+void NativeTrace::pin(int symbol) {
+  const int64_t value = symbols_.at(static_cast<size_t>(symbol));
+  number('=', {symbol, value}, {-1, value});
+}
+
+void NativeTrace::pin_given() {
+  for (const NativeStep::Term& t : std::exchange(given_, {})) pin(t.symbol);
+}
+
+void NativeTrace::given(NativeStep::Term number) { given_.push_back(number); }
+
+// Which of a call's integers are the numbers that it was given. Where that cannot be told, because other integers have
+// the same value, or the value is not there, these numbers must be the same.
+std::vector<int> NativeTrace::match(const std::vector<int64_t>& integers) {
+  std::vector<int> symbols(integers.size(), -1);
+  const std::vector<NativeStep::Term> given = std::exchange(given_, {});
+  for (size_t i = 0; i < given.size(); ++i) {
+    const int64_t value = given[i].value;
+    auto same = [&](const NativeStep::Term& t) { return t.value == value; };
+    const auto before = std::count_if(given.begin(), given.begin() + static_cast<ptrdiff_t>(i), same);
+    const bool clear = std::count_if(given.begin(), given.end(), same) ==
+                       std::count(integers.begin(), integers.end(), value);
+    if (!clear) {
+      pin(given[i].symbol);
+      continue;
+    }
+    ptrdiff_t skip = before;
+    for (size_t k = 0; k < integers.size(); ++k)
+      if (integers[k] == value && skip-- == 0) symbols[k] = given[i].symbol;
+  }
+  return symbols;
+}
+
 void NativeTrace::add_leaf(const Tensor& leaf) {
   auto same = [&](const Tensor& t) { return t.is_same(leaf); };
   if (std::none_of(step_->leaves.begin(), step_->leaves.end(), same)) step_->leaves.push_back(leaf);
@@ -313,7 +448,7 @@ void NativeTrace::gradient(const Tensor& leaf, const Tensor& grad, bool known) {
     auto& o = operation(NativeStep::Operation::Kind::Code);
     o.name = "grad";
     o.operands = given;
-    o.code = [leaf](std::span<Tensor> operands) {
+    o.code = [leaf](std::span<Tensor> operands, std::span<const int64_t>) {
       leaf.set_grad(operands[0]);
       return std::vector<Tensor>();
     };
@@ -327,6 +462,7 @@ void NativeTrace::gradient(const Tensor& leaf, const Tensor& grad, bool known) {
 
 std::unique_ptr<NativeStep> NativeTrace::finish(TensorSpan outputs) {
   for (const Tensor& t : outputs) step_->outputs.push_back(value_of(t));
+  pin_given();
   stop();
   if (!reason_.empty()) return nullptr;
   step_->last_use.assign(values_.size(), step_->operations.size());
@@ -344,9 +480,11 @@ std::unique_ptr<NativeStep> NativeTrace::finish(TensorSpan outputs) {
   return std::move(step_);
 }
 
-std::vector<Tensor> native_call(std::string name, std::vector<Tensor> operands, NativeStep::Code code) {
-  if (NativeTrace* trace = NativeTrace::now()) return trace->code(std::move(name), std::move(operands), std::move(code));
-  return code(operands);
+std::vector<Tensor> native_call(std::string name, std::vector<Tensor> operands, NativeStep::Code code,
+                                DimVector numbers) {
+  if (NativeTrace* trace = NativeTrace::now())
+    return trace->code(std::move(name), std::move(operands), std::move(numbers), std::move(code));
+  return code(operands, numbers);
 }
 
 void detail::size_asked(const Tensor& t, const char* what, int which) {

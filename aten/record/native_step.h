@@ -3,6 +3,7 @@
 // Done again with arguments of other sizes it needs no Python, for the functions find the sizes of what they make
 // themselves. In a dry run (DryRun) no kernel runs: what comes of it is a recording of a step of these sizes.
 //
+// Integers that the program has computed from sizes are followed, from where it read them to where a function takes them.
 // It is valid for sizes for which everything that the program asked for has the same answer as when it was written
 // down: sizes that it read, how many tensors a function gave, whether a gradient was there. Else run() raises.
 #pragma once
@@ -17,12 +18,21 @@ enum SizeAsked : int { kAskedSizes = -1, kAskedNdim = -2, kAskedNumel = -3, kAsk
 
 class TG_API NativeStep {
  public:
-  using Code = std::function<std::vector<Tensor>(std::span<Tensor> operands)>;
+  // `numbers`: integers that may follow from sizes.
+  using Code = std::function<std::vector<Tensor>(std::span<Tensor> operands, std::span<const int64_t> numbers)>;
   struct Place {
     int argument, item, value;
   };
+  // An integer among the arguments that is a symbol: one that follows from sizes.
+  struct Followed {
+    int argument, item, symbol;
+  };
+  struct Term {
+    int symbol;     // -1: the number
+    int64_t value;  // as it was recorded
+  };
   struct Operation {
-    enum class Kind : uint8_t { Function, Code, Host, Size, Gradient };
+    enum class Kind : uint8_t { Function, Code, Host, Size, Gradient, Number };
     Kind kind = Kind::Function;
     uint32_t modes = 0;  // of kModeGradMask
     std::string line;    // of the program
@@ -32,12 +42,18 @@ class TG_API NativeStep {
     std::vector<Value> arguments;  // tensors of it are undefined, but for numbers
     std::vector<Place> tensors;
     decltype(dispatch::Results::number) number;
+    std::vector<Followed> followed;  // of Code: item of `numbers`
+    DimVector numbers;
     // Code, Size
     std::vector<int> operands;
     Code code;
     std::string name;
     int asked = 0;
     DimVector answer;
+    int symbol = -1;  // Size, Number: the first one that it makes; -1: the answer must be the same
+    // Number
+    char rule = 0;
+    Term terms[2] = {};
     // Host
     std::vector<const void*> key;
     std::function<void()> host;
@@ -61,6 +77,7 @@ class TG_API NativeStep {
   std::vector<Constant> constants;
   std::vector<int> inputs, outputs;
   std::vector<size_t> last_use;  // of each value
+  size_t symbols = 0;
   std::vector<Tensor> leaves;    // whose gradients it may touch
 };
 
@@ -80,12 +97,25 @@ class TG_API NativeTrace {
   static NativeTrace* now() noexcept;
 
   void call(dispatch::Call& call, dispatch::Results& results);
-  std::vector<Tensor> code(std::string name, std::vector<Tensor> operands, NativeStep::Code code);
+  std::vector<Tensor> code(std::string name, std::vector<Tensor> operands, DimVector numbers, NativeStep::Code code);
   void host(const Call& call);
   void asked(const Tensor& t, const char* what, int which);
   void gradient(const Tensor& leaf, const Tensor& grad, bool known);
   void add_leaf(const Tensor& leaf);
   void refuse(std::string reason);  // the first one counts
+
+  // The program reads sizes, and where the numbers go is followed: the first of the symbols for them, or -1.
+  int follow(const Tensor& t, const char* what, int which);
+  int next_symbol() const noexcept { return static_cast<int>(step_ ? step_->symbols : 0); }
+  // What the program computes: "+-*/%" (as `//` and `%` of Python) give a symbol, comparisons "<l=!>g" -1: they must
+  // come out as they did.
+  int number(char rule, NativeStep::Term a, NativeStep::Term b);
+  // The number must be the same.
+  void pin(int symbol);
+  // A function is about to be given this number.
+  void given(NativeStep::Term number);
+  void pin_given();  // what no function has taken
+  bool has_given() const noexcept { return !given_.empty(); }
 
  private:
   struct Info {
@@ -99,6 +129,7 @@ class TG_API NativeTrace {
   int add(const Tensor& t);
   int value_of(const Tensor& t);
   void stop() noexcept;
+  std::vector<int> match(const std::vector<int64_t>& integers);
   NativeStep::Operation& operation(NativeStep::Operation::Kind kind);
 
   std::unique_ptr<NativeStep> step_;
@@ -108,11 +139,14 @@ class TG_API NativeTrace {
   std::unordered_map<const TensorImpl*, int> value_of_;
   std::vector<weak_intrusive_ptr<StorageImpl>> kept_;  // whose addresses must not be given to others
   std::unordered_map<const StorageImpl*, int> memory_;
+  std::vector<int64_t> symbols_;         // their values
+  std::vector<NativeStep::Term> given_;  // to the next function
 };
 
 // Calls code above the kernels that makes tensors of tensors, and writes it down as one operation. `code` may be called
 // in each later dry run.
-TG_API std::vector<Tensor> native_call(std::string name, std::vector<Tensor> operands, NativeStep::Code code);
+TG_API std::vector<Tensor> native_call(std::string name, std::vector<Tensor> operands, NativeStep::Code code,
+                                       DimVector numbers = {});
 namespace detail {
 TG_API TG_COLD void size_asked(const Tensor& t, const char* what, int which);
 }

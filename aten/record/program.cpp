@@ -12,41 +12,6 @@ namespace tapegrad::record {
 
 namespace {
 
-const Operand* number_operand(const Value& v) {
-  const auto* operand = std::get_if<Operand>(&v);
-  return operand != nullptr && operand->tensor().defined() ? operand : nullptr;
-}
-
-// The integers of an argument that may depend on sizes: f(item, value), with item -1 where there is one alone.
-template <class F>
-void for_integers(const Value& v, F&& f) {
-  if (const auto* list = std::get_if<IntsValue>(&v)) {
-    for (size_t i = 0; i < list->values.size(); ++i) f(static_cast<int>(i), list->values[i]);
-  } else if (const auto* one = std::get_if<int64_t>(&v)) {
-    f(-1, *one);
-  } else if (const auto* maybe = std::get_if<std::optional<int64_t>>(&v); maybe != nullptr && *maybe) {
-    f(-1, **maybe);
-  } else if (const auto* scalar = std::get_if<Scalar>(&v); scalar != nullptr && scalar->kind() == Scalar::Kind::Int) {
-    f(-1, scalar->to<int64_t>());
-  } else if (const Operand* number = number_operand(v)) {
-    const Scalar s = number->tensor().item();
-    if (s.kind() == Scalar::Kind::Int) f(-1, s.to<int64_t>());
-  }
-}
-
-void set_integer(Value& v, int item, int64_t to) {
-  if (auto* list = std::get_if<IntsValue>(&v))
-    list->values[static_cast<size_t>(item)] = to;
-  else if (std::holds_alternative<int64_t>(v))
-    v = to;
-  else if (std::holds_alternative<std::optional<int64_t>>(v))
-    v = std::optional<int64_t>(to);
-  else if (std::holds_alternative<Scalar>(v))
-    v = Scalar(to);
-  else
-    v = Operand(Scalar(to));
-}
-
 std::string list_text(std::span<const double> list) {
   std::string out = "[";
   for (double x : list) out += (out.size() > 1 ? ", " : "") + to_string(Scalar(x));

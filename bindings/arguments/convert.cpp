@@ -4,6 +4,7 @@
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/exchange/numpy_scalar.h"
+#include "tapegrad/bindings/record/followed.h"
 #include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
@@ -93,7 +94,10 @@ Scalar to_scalar(PyObject* o, const Ctx& ctx) {
   if (PyBool_Check(o)) return Scalar(o == Py_True);
   if (std::optional<Scalar> value = numpy_scalar(o)) return *value;  // np.float64 is a float, too
   if (PyFloat_Check(o)) return Scalar(PyFloat_AS_DOUBLE(o));
-  if (PyLong_Check(o)) return whole_number(o, ctx);
+  if (PyLong_Check(o)) {
+    note_followed(o, true);
+    return whole_number(o, ctx);
+  }
   if (PyComplex_Check(o)) return Scalar(complex128_t(PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)));
   if (is_scalar_tensor(o)) return unwrap(o).item();
   if (is_index_object(o)) return Scalar(to_int(o, ctx));
@@ -118,7 +122,10 @@ int64_t to_int(PyObject* o, const Ctx& ctx) {
              ctx.arg);
     return t.item().to<int64_t>();
   }
-  if (PyLong_Check(o) && !PyBool_Check(o)) return long_value(o, ctx);
+  if (PyLong_Check(o) && !PyBool_Check(o)) {
+    note_followed(o, true);
+    return long_value(o, ctx);
+  }
   if (is_index_object(o)) {
     PyRef index = own(PyNumber_Index(o));
     return long_value(index.get(), ctx);
@@ -129,6 +136,7 @@ int64_t to_int(PyObject* o, const Ctx& ctx) {
 double to_double(PyObject* o, const Ctx& ctx) {
   if (TG_LIKELY(PyFloat_Check(o))) return PyFloat_AS_DOUBLE(o);
   if (PyLong_Check(o)) {  // bool, too, as in PyTorch
+    note_followed(o, false);
     const double value = PyLong_AsDouble(o);
     if (value == -1.0 && PyErr_Occurred()) throw_python_error();
     return value;

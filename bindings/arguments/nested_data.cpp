@@ -7,6 +7,7 @@
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/exchange/numpy.h"
+#include "tapegrad/bindings/record/followed.h"
 #include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::python {
@@ -112,7 +113,10 @@ DType leaf_dtype(PyObject* o, const DimVector& path) {
     return *dtype;
   }
   if (PyFloat_Check(o)) return default_dtype();
-  if (PyLong_Check(o)) return DType::int64;
+  if (PyLong_Check(o)) {
+    note_followed(o, false);
+    return DType::int64;
+  }
   if (PyComplex_Check(o)) return to_complex(default_dtype());
   if (PyIndex_Check(o)) return DType::int64;
   not_a_number(o, path);

@@ -7,9 +7,13 @@
 #include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/record/followed.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
+#include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
+
+PyTypeObject* followed_type = nullptr;
 
 namespace {
 
@@ -49,8 +53,30 @@ PyObject* peek(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
+PyObject* new_followed(int64_t value, int symbol) {
+  return check(PyObject_CallFunction(reinterpret_cast<PyObject*>(followed_type), "Li", static_cast<long long>(value), symbol));
+}
+
 // clang-format off
 PyMethodDef reads_functions[] = {
+    // The type of integers that are followed: called with a value and a symbol, which is their attribute `symbol`.
+    method<"_set_followed_type", [](PyObject* type) {
+      TG_CHECK(PyType_Check(type), Type, "_set_followed_type: expected a type");
+      followed_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
+    }>(),
+    // ([symbol]): sizes that must be what they are. With None: those that the function that ends was given and has not used.
+    method<"_pin_sizes", [](PyObject* symbols) {
+      record::NativeTrace* trace = record::NativeTrace::now();
+      if (trace != nullptr && symbols == Py_None) trace->pin_given();
+      if (trace != nullptr && symbols != Py_None)
+        for (int64_t symbol : to_ints(symbols, {"_pin_sizes", "symbols", 1})) trace->pin(static_cast<int>(symbol));
+    }>(),
+    // (rule, value, symbol, value, symbol): see NativeTrace::number; -1 where nothing is written down.
+    method<"_followed_number", [](std::string_view rule, int64_t a, int64_t x, int64_t b, int64_t y) {
+      record::NativeTrace* trace = record::NativeTrace::now();
+      if (trace == nullptr || rule.size() != 1) return int64_t{-1};
+      return int64_t{trace->number(rule[0], {static_cast<int>(x), a}, {static_cast<int>(y), b})};
+    }>(),
     {"_set_reader", set_reader, METH_O, "What is asked where this thread's recorded step reads numbers, or None; returns the former one."},
     {"_peek", as_c_function(peek), METH_FASTCALL, "_peek(tensor, 'item'): what the method gives, an object of its own, unrecorded."},
     // (tensor, what, test, other): the step goes on by how the element compares, Condition::Kind as a number.
@@ -59,7 +85,7 @@ PyMethodDef reads_functions[] = {
     }>(),
     // A copy made by the step that is recorded, beside the tape.
     method<"_read_copy", [](PyObject* tensor) {
-      return record::native_call("item", {to_tensor(tensor, {"_read_copy", "tensor"})}, [](std::span<Tensor> given) {
+      return record::native_call("item", {to_tensor(tensor, {"_read_copy", "tensor"})}, [](std::span<Tensor> given, std::span<const int64_t>) {
         const NoGradGuard no_grad;
         return std::vector<Tensor>{raw::clone(given[0])};
       })[0];
@@ -78,6 +104,49 @@ PyObject* read_by_reader(PyObject* tensor, const char* what) {
   const PyRef asked = PyRef::borrow(reader);
   PyRef made = own(PyObject_CallFunction(asked.get(), "Os", tensor, what));
   return made.get() == Py_NotImplemented ? nullptr : made.release();
+}
+
+void note_followed(PyObject* o, bool as_integer) {
+  if (Py_TYPE(o) != followed_type || followed_type == nullptr) return;
+  record::NativeTrace* trace = record::NativeTrace::now();
+  if (trace == nullptr) return;
+  const PyRef number = own(PyObject_GetAttrString(o, "symbol"));
+  const auto symbol = static_cast<int>(PyLong_AsLong(number.get()));
+  if (symbol == -1 && PyErr_Occurred()) throw_python_error();
+  if (as_integer)
+    trace->given({symbol, PyLong_AsLongLong(o)});
+  else
+    trace->pin(symbol);
+}
+
+PyObject* follow_sizes(const Tensor& t, const char* what, int which) {
+  record::NativeTrace* trace = record::NativeTrace::now();
+  if (trace == nullptr || reader == nullptr || followed_type == nullptr || !trace->reason().empty() ||
+      !record::is_of_step(t))
+    return nullptr;
+  const PyRef asked = PyRef::borrow(reader);
+  const int count = which == record::kAskedSizes ? t.ndim() : 1;
+  const PyRef answer = own(PyObject_CallMethod(asked.get(), "follows", "ii", trace->next_symbol(), count));
+  if (answer.get() != Py_True) return nullptr;
+  if (which >= 0) trace->asked(t, what, record::kAskedNdim);
+  const int symbol = trace->follow(t, what, which);
+  if (symbol < 0) return nullptr;
+  if (which == record::kAskedNumel) return new_followed(t.numel(), symbol);
+  if (which >= 0) return new_followed(t.impl()->size(which), symbol);
+  PyRef sizes = own(wrap(t.sizes()));
+  for (int d = 0; d < t.ndim(); ++d) {
+    PyObject* number = new_followed(t.impl()->size(d), symbol + d);
+    Py_DECREF(PyTuple_GET_ITEM(sizes.get(), d));
+    PyTuple_SET_ITEM(sizes.get(), d, number);
+  }
+  return sizes.release();
+}
+
+void note_subscripted() {
+  record::NativeTrace* trace = record::NativeTrace::now();
+  if (trace == nullptr || !trace->has_given() || reader == nullptr) return;
+  const PyRef asked = PyRef::borrow(reader);
+  own(PyObject_CallMethod(asked.get(), "subscripted", nullptr));
 }
 
 bool init_reads(PyObject* module) { return PyModule_AddFunctions(module, reads_functions) == 0; }

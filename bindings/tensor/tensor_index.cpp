@@ -7,6 +7,7 @@
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/exchange/numpy.h"
+#include "tapegrad/bindings/record/followed.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/c10/threads/stack.h"
 
@@ -112,6 +113,13 @@ class Subscripts {
   size_t size_ = 0;
 };
 
+template <class F>
+void for_numbers(Subscript& s, F f) {
+  if (s.kind == Subscript::Kind::Int) f(s.index);
+  for (std::optional<int64_t>* part : {&s.start, &s.stop, &s.step})
+    if (*part) f(**part);
+}
+
 // In a step that is recorded: what the subscripts mean depends on the tensor's size. f(tensor, subscripts, further).
 template <class F>
 std::vector<Tensor> recorded(const char* name, const Tensor& t, std::span<const Subscript> subscripts, Tensor further,
@@ -120,13 +128,19 @@ std::vector<Tensor> recorded(const char* name, const Tensor& t, std::span<const 
   std::vector<Subscript> kept(subscripts.begin(), subscripts.end());
   for (Subscript& s : kept)
     if (s.kind == Subscript::Kind::Tensor) operands.push_back(std::exchange(s.tensor, {}));
-  return record::native_call(name, std::move(operands), [kept = std::move(kept), f](std::span<Tensor> given) {
+  DimVector numbers;
+  for (Subscript& s : kept) for_numbers(s, [&](int64_t& n) { numbers.push_back(n); });
+  note_subscripted();
+  const auto code = [kept = std::move(kept), f](std::span<Tensor> given, std::span<const int64_t> integers) {
     std::vector<Subscript> now = kept;
-    size_t next = 2;
-    for (Subscript& s : now)
+    size_t next = 2, number = 0;
+    for (Subscript& s : now) {
       if (s.kind == Subscript::Kind::Tensor) s.tensor = given[next++];
+      for_numbers(s, [&](int64_t& n) { n = integers[number++]; });
+    }
     return f(given[0], now, given[1]);
-  });
+  };
+  return record::native_call(name, std::move(operands), code, std::move(numbers));
 }
 
 Tensor get_recorded(const Tensor& t, std::span<const Subscript> subscripts) {

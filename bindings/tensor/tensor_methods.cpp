@@ -3,6 +3,7 @@
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/keyword_method.h"
+#include "tapegrad/bindings/record/followed.h"
 #include "tapegrad/bindings/record/reads.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/c10/device/device_interface.h"
@@ -26,6 +27,13 @@ PyObject* item(PyObject* self, PyObject*) {
   return wrap(unwrap(self).item());
 }
 
+PyObject* read_numel(const Tensor& t) {
+  if (TG_UNLIKELY(record::active()))
+    if (PyObject* followed = follow_sizes(t, "numel", record::kAskedNumel)) return followed;
+  record::note_size(t, "numel", record::kAskedNumel);
+  return PyLong_FromLongLong(t.numel());
+}
+
 // size() and stride(): all of them, or that of one dimension.
 template <bool kStride>
 PyObject* sizes(PyObject* self, const ArgumentsBase& a) {
@@ -34,10 +42,12 @@ PyObject* sizes(PyObject* self, const ArgumentsBase& a) {
     const bool one = a.has(1) && !kStride && t.ndim() > 0;
     const int64_t dim = one ? a.integer(1) : 0;
     const bool valid = one && dim >= -t.ndim() && dim < t.ndim();
-    record::note_size(t, kStride ? "stride" : "size",
-                      valid     ? static_cast<int>(dim < 0 ? dim + t.ndim() : dim)
+    const int which = valid     ? static_cast<int>(dim < 0 ? dim + t.ndim() : dim)
                       : kStride ? record::kAskedGeometry
-                                : record::kAskedSizes);
+                                : record::kAskedSizes;
+    if (valid || (!kStride && !a.has(1)))
+      if (PyObject* followed = follow_sizes(t, "size", which)) return followed;
+    record::note_size(t, kStride ? "stride" : "size", which);
     if (valid) record::note_size(t, "size", record::kAskedNdim);
   }
   if (a.has(1)) return PyLong_FromLongLong(kStride ? t.stride(a.integer(1)) : t.size(a.integer(1)));
@@ -132,8 +142,8 @@ PyMethodDef tensor_basic_methods[] = {
     keyword_method<"stride", "(int? dim=None)", sizes<true>>("stride($self, dim=None)\n--\n\nAll strides, or one."),
     {"dim", TG_QUERY((record::note_size(t, "dim", record::kAskedNdim), PyLong_FromLong(t.ndim()))), METH_NOARGS, "The number of dimensions."},
     {"ndimension", TG_QUERY((record::note_size(t, "ndimension", record::kAskedNdim), PyLong_FromLong(t.ndim()))), METH_NOARGS, "The number of dimensions."},
-    {"numel", TG_QUERY((record::note_size(t, "numel", record::kAskedNumel), PyLong_FromLongLong(t.numel()))), METH_NOARGS, "The number of elements."},
-    {"nelement", TG_QUERY((record::note_size(t, "nelement", record::kAskedNumel), PyLong_FromLongLong(t.numel()))), METH_NOARGS, "The number of elements."},
+    {"numel", TG_QUERY(read_numel(t)), METH_NOARGS, "The number of elements."},
+    {"nelement", TG_QUERY(read_numel(t)), METH_NOARGS, "The number of elements."},
     {"storage_offset", TG_QUERY((record::note_size(t, "storage_offset", record::kAskedGeometry), PyLong_FromLongLong(t.storage_offset()))), METH_NOARGS,
      "The position of the first element in the storage, in elements."},
     {"data_ptr", TG_QUERY((record::note_host_read("data_ptr"), PyLong_FromVoidPtr(t.numel() ? t.data_ptr() : nullptr))),

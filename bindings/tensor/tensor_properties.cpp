@@ -6,6 +6,7 @@
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
+#include "tapegrad/bindings/record/followed.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/bindings/values/value_objects.h"
 #include "tapegrad/c10/warning.h"
@@ -82,6 +83,13 @@ int set_data(PyObject* o, PyObject* value, void*) {
   impl->set_storage(source.impl()->storage(), source.dtype());
   impl->set_geometry(sizes, strides, offset);
   return 0;
+}
+
+PyObject* read_sizes(const Tensor& t) {
+  if (TG_UNLIKELY(record::active()))
+    if (PyObject* followed = follow_sizes(t, "shape", record::kAskedSizes)) return followed;
+  record::note_size(t, "shape", record::kAskedSizes);
+  return wrap(t.sizes());
 }
 
 PyObject* base_of(const Tensor& t) {
@@ -194,7 +202,7 @@ PyObject* grad_fn_object(const Tensor& t) {
 PyObject* (*wrap_node)(intrusive_ptr<autograd::Node> node) = nullptr;
 
 PyGetSetDef tensor_properties[] = {
-    {"shape", TG_GET_SIZE("shape", kAskedSizes, wrap(t.sizes())), nullptr, "The sizes of the dimensions, as a tapegrad.Size.", nullptr},
+    {"shape", TG_GET_CHECKED(read_sizes(t)), nullptr, "The sizes of the dimensions, as a tapegrad.Size.", nullptr},
     {"dtype", TG_GET(wrap(t.dtype())), nullptr, "The type of the elements.", nullptr},
     {"device", TG_GET(wrap(device_of(t))), nullptr, "Where the elements are.", nullptr},
     {"layout", TG_GET(Py_NewRef(layout_object(layout_of(t)))), nullptr, nullptr, nullptr},

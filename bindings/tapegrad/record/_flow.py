@@ -190,15 +190,85 @@ def uses(frame: FrameType, what: str) -> Uses | None:
     """What a function that runs does with the number, or the list, that the call that it makes now, one of `what` ("item", "tolist", "float"),
     gives: all that it does, or None. With "" for `what`: of any call, which gives no number itself. Globals and attributes count as what they
     are now."""
-    code = frame.f_code
+    parsed = _parsed(frame.f_code)
+    return _uses(parsed, parsed.now(frame), what, frame) if parsed is not None else None
+
+
+def _parsed(code: CodeType) -> _Code | None:
     if code not in _codes:
         # Generators and coroutines; instructions that are not known here.
         hidden = code.co_flags & 0x2A0 or _SEES_LOCALS.intersection(code.co_names) or sys.version_info >= (3, 14)
         _codes[code] = None if hidden else _Code(code)
         if len(_codes) > 1000:
             del _codes[next(iter(_codes))]
-    parsed = _codes[code]
-    return _uses(parsed, parsed.now(frame), what, frame) if parsed is not None else None
+    return _codes[code]
+
+
+def position(frame: FrameType) -> int:
+    """Which instruction of a function that was asked for before runs."""
+    parsed = _parsed(frame.f_code)
+    return parsed.now(frame) if parsed is not None else -1
+
+
+def size_uses(frame: FrameType) -> tuple[int, ...] | None:
+    """What a function that runs does with sizes that it reads now (`x.shape`, `x.size(0)`): which calls and subscripts are given them, or what
+    was computed from them; or None: not all is understood. Numbers know themselves what is computed from them and how they compare, where
+    theirs is the first operand, or the other one is an integer, too."""
+    code = _parsed(frame.f_code)
+    if code is None:
+        return None
+    start = code.now(frame)
+    if not code.list[start].opname.startswith(("LOAD_ATTR", "CALL")):
+        return None
+    given: set[int] = set()
+    others: set[_Entry] = set()  # what must be an integer, or a tuple of such
+    seen: set[int] = set()
+    waiting = [start]
+    while waiting:
+        made = waiting.pop()
+        if made in seen:
+            continue
+        seen.add(made)
+        if made in code.lost:
+            return None
+        for k, place in code.uses[made]:
+            i, taken = code.list[k], code.taken[k]
+            name = i.opname
+            if name == "STORE_FAST":
+                if any(j.opname == "LOAD_FAST_AND_CLEAR" and j.argval == i.argval for j in code.list):
+                    return None
+                waiting += code.loads[i.argval]
+            elif name in ("UNPACK_SEQUENCE", "UNARY_NEGATIVE", "BUILD_TUPLE", "BUILD_LIST", "BUILD_SLICE"):
+                waiting.append(k)
+            elif name in ("BINARY_SUBSCR", "BINARY_SLICE") and place == 0:
+                if not all(_is_constant_index(code, e.made) for e in taken[1:]):
+                    return None
+                waiting.append(k)
+            elif name == "BINARY_SUBSCR" or name == "STORE_SUBSCR" and place == 2 or name == "BINARY_SLICE":
+                given.add(k)
+            elif name in ("BINARY_OP", "COMPARE_OP") or name.startswith(("BINARY_", "INPLACE_")):
+                if place == 1:
+                    others.add(taken[0])
+                if name != "COMPARE_OP":
+                    waiting.append(k)
+            elif name in ("CALL", "CALL_METHOD", "CALL_KW") and place >= 2 or name in ("CALL_FUNCTION", "CALL_FUNCTION_KW") and place >= 1:
+                given.add(k)
+            elif name not in ("POP_TOP", "TO_BOOL", "UNARY_NOT", "FORMAT_VALUE", "FORMAT_SIMPLE") and not name.startswith("POP_JUMP"):
+                return None
+    for entry in others:
+        if entry.made in seen:
+            continue
+        if entry.made < 0 or type(_constant(code, entry.made, frame)) not in (int, tuple):
+            return None
+    return tuple(given)
+
+
+def _is_constant_index(code: _Code, at: int) -> bool:
+    if at < 0:
+        return False
+    if code.list[at].opname == "BUILD_SLICE":
+        return all(_is_constant_index(code, e.made) for e in code.taken[at])
+    return code.list[at].opname == "LOAD_CONST"
 
 
 def _number(code: _Code, entry: _Entry, frame: FrameType):

@@ -9,6 +9,7 @@ import types
 
 from .. import _C
 from ._flow import calls_directly, uses
+from ._sizes import Sizes
 from ._watch import _of_package
 
 _TESTS = ("bits", "true", "<", "<=", "==", "!=", ">", ">=", "finite", "infinite", "nan")  # as record::Condition::Kind
@@ -24,13 +25,15 @@ def _is_transparent(function) -> bool:
 class Reads:
     """Asked by `item` and the like while a step is recorded (_C._set_reader). `found` has what results may be: (number, tensor) each."""
 
-    def __init__(self, function, caller: types.CodeType) -> None:
+    def __init__(self, function, caller: types.CodeType, values: bool = True) -> None:
         self.found: list = []
+        self.sizes = Sizes()
+        self._values = values
         self._caller = caller if _is_transparent(function) else None
 
     def __call__(self, tensor, what: str):
         frame = sys._getframe(1)
-        flow = uses(frame, what)
+        flow = uses(frame, what) if self._values else None
         if flow is None or flow.returned and not self._gives_results(frame):
             return NotImplemented
         for test, other in flow.tests:
@@ -42,6 +45,14 @@ class Reads:
         number = _C._peek(copy, method)
         self.found.append((number, copy))
         return number
+
+    def follows(self, first: int, count: int) -> bool:
+        """Asked where sizes are read."""
+        return self.sizes.follows(sys._getframe(1), first, count)
+
+    def subscripted(self) -> None:
+        """Told where a tensor is subscripted with numbers that follow from sizes."""
+        self.sizes.called(sys._getframe(1), True)
 
     def _gives_results(self, frame) -> bool:
         """Whether what the frame's function returns is what the step returns."""

@@ -138,17 +138,18 @@ class RecordedStep:
                 if what := entry[1].changed():
                     self._pending.remove(entry)
                     self._changed(f"{what} has changed", grad)
-        observer = Observer(self.pure)
-        recorder = _C._Recorder(args, kwargs)
-        reads = Reads(self.function, RecordedStep._record.__code__)
         split = self._split and grad
+        reads = Reads(self.function, RecordedStep._record.__code__, values=not split)
+        observer = Observer(self.pure, reads.sizes)
+        recorder = _C._Recorder(args, kwargs)
         state.recording, state.compiling, state.pure = True, self._compiling, self.pure
-        reader = _C._set_reader(None if split else reads)
+        reader = _C._set_reader(reads)
         try:
             with observer:
                 result = self.function(*args, **kwargs)
             if observer.reason:
                 recorder.refuse(observer.reason)
+            _C._pin_sizes(sorted(reads.sizes.lost()))
             if result is NotImplemented:
                 recorder.refuse("it returns NotImplemented")
             watched = watch(self.function, observer, recorder.objects())

@@ -44,14 +44,22 @@ def _of_package(file: str) -> bool:
     return file.startswith(_PACKAGE)
 
 
+def _is_native(function) -> bool:
+    """Whether it is one of the package's."""
+    owner = getattr(function, "__self__", None)
+    module = owner.__name__ if isinstance(owner, types.ModuleType) else getattr(function, "__module__", None) or ""
+    return isinstance(owner, Tensor) or module.split(".")[0] == "tapegrad"
+
+
 class Observer:
     """A profile function (sys.setprofile), in a `with` statement. It rests while garbage is collected: what is called then, the program's
     gc.callbacks and the finalizers of what happened to be garbage, is no part of the step."""
 
     rests_while_loading = True  # of parts of the package: _lazy.load
 
-    def __init__(self, pure: bool) -> None:
+    def __init__(self, pure: bool, sizes) -> None:
         self.pure = pure
+        self._sizes = sizes
         self.codes: dict = {}  # code -> its globals
         self.reason = ""
 
@@ -80,10 +88,17 @@ class Observer:
     def __call__(self, frame, event: str, arg) -> None:
         if event == "call":
             code = frame.f_code
+            self._sizes.called(frame.f_back, False)
             if code not in self.codes and not _of_package(code.co_filename):
                 self.codes[code] = frame.f_globals
-        elif event == "c_call" and not self.reason and not self.pure:
-            self._native(frame, arg)
+        elif event in ("c_return", "c_exception"):
+            if self._sizes._given:
+                _C._pin_sizes(None)
+        elif event == "c_call":
+            if self._sizes._given:
+                self._sizes.called(frame, _is_native(arg))
+            if not self.reason and not self.pure:
+                self._native(frame, arg)
 
     def _native(self, frame, function) -> None:
         owner = getattr(function, "__self__", None)
