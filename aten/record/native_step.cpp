@@ -138,7 +138,8 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
       }
       case Operation::Kind::Number: {
         const int64_t result = computed(o.rule, term(o.terms[0]), term(o.terms[1]));
-        TG_CHECK(o.symbol >= 0 || result == o.answer[0], Runtime, "it goes on by a size{}", o.line);
+        TG_CHECK(o.symbol >= 0 || result == o.answer[0], Runtime, "it goes on by a size{}{}", o.line,
+                 o.name.empty() ? "" : fmt::format(", {} of {}", o.terms[0].value, o.name));
         if (o.symbol >= 0) known[static_cast<size_t>(o.symbol)] = result;
         break;
       }
@@ -384,6 +385,7 @@ int NativeTrace::follow(const Tensor& t, const char* what, int which) {
   NativeStep::Operation& o = step_->operations.back();
   o.symbol = next_symbol();
   symbols_.insert(symbols_.end(), o.answer.begin(), o.answer.end());
+  origins_.resize(symbols_.size(), o.name + o.line);
   step_->symbols = symbols_.size();
   return o.symbol;
 }
@@ -397,6 +399,7 @@ int NativeTrace::number(char rule, NativeStep::Term a, NativeStep::Term b) {
   o.answer = {result};
   if (std::string_view("+-*/%").find(rule) == std::string_view::npos) return -1;
   symbols_.push_back(result);
+  origins_.push_back(std::string(1, rule) + o.line);
   step_->symbols = symbols_.size();
   return o.symbol = static_cast<int>(symbols_.size()) - 1;
 }
@@ -404,6 +407,7 @@ int NativeTrace::number(char rule, NativeStep::Term a, NativeStep::Term b) {
 void NativeTrace::pin(int symbol) {
   const int64_t value = symbols_.at(static_cast<size_t>(symbol));
   number('=', {symbol, value}, {-1, value});
+  step_->operations.back().name = origins_[static_cast<size_t>(symbol)];
 }
 
 void NativeTrace::pin_given() {

@@ -140,6 +140,7 @@ class TG_API NativeTrace {
   std::vector<weak_intrusive_ptr<StorageImpl>> kept_;  // whose addresses must not be given to others
   std::unordered_map<const StorageImpl*, int> memory_;
   std::vector<int64_t> symbols_;         // their values
+  std::vector<std::string> origins_;     // and where they were read or computed
   std::vector<NativeStep::Term> given_;  // to the next function
 };
 

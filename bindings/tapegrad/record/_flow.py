@@ -210,6 +210,12 @@ def position(frame: FrameType) -> int:
     return parsed.now(frame) if parsed is not None else -1
 
 
+def line_of(code: CodeType, k: int) -> int | None:
+    """The line of an instruction."""
+    offset = _parsed(code).offsets[k]
+    return next((line for begin, end, line in code.co_lines() if begin <= offset < end), None)
+
+
 def size_uses(frame: FrameType) -> tuple[int, ...] | None:
     """What a function that runs does with sizes that it reads now (`x.shape`, `x.size(0)`): which calls and subscripts are given them, or what
     was computed from them; or None: not all is understood. Numbers know themselves what is computed from them and how they compare, where

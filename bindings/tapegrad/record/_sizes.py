@@ -6,10 +6,11 @@ size alone."""
 from __future__ import annotations
 
 import operator
+import sys
 import types
 
 from .. import _C
-from ._flow import position, size_uses
+from ._flow import line_of, position, size_uses
 
 
 class Followed(int):
@@ -100,31 +101,49 @@ _C._set_followed_type(Followed)
 
 
 class Sizes:
-    """Where sizes go in one recording. Calls that are given them must be of functions of the package, which say what they take."""
+    """Where sizes go in one recording. Calls that are given them must be of native functions of the package, which say what they take: each is
+    seen by the profile function (_watch.Observer), or by what subscripts tensors. What is not seen may not have run: a trace function notes
+    the lines of functions that read sizes."""
 
     def __init__(self) -> None:
-        self._given: dict[tuple, set[int]] = {}  # (code, instruction) -> symbols
+        self.given: dict[tuple, set[int]] = {}  # (code, instruction) -> symbols
         self._seen: set[tuple] = set()
         self._lost: set[int] = set()
+        self._lines: dict[types.CodeType, set[int]] = {}
+        self._tracer = None
 
     def follows(self, frame: types.FrameType, first: int, count: int) -> bool:
         """Whether all that the frame's function does with what it reads now is understood. `first` and `count`: the symbols for it."""
         places = size_uses(frame)
         if places is None:
             return False
+        if self._tracer is None and sys.gettrace() is None:
+            self._tracer = lambda *_: None
+            sys.settrace(self._tracer)
+        if frame.f_trace is None and self._tracer is not None and sys.gettrace() is self._tracer:
+            self._lines.setdefault(frame.f_code, set()).add(frame.f_lineno)
+            frame.f_trace = self._line
         for k in places:
-            self._given.setdefault((frame.f_code, k), set()).update(range(first, first + count))
-        return True
+            self.given.setdefault((frame.f_code, k), set()).update(range(first, first + count))
+        return frame.f_trace == self._line or not places
+
+    def _line(self, frame: types.FrameType, event: str, _):
+        if event == "line":
+            self._lines[frame.f_code].add(frame.f_lineno)
+        return self._line
 
     def called(self, frame: types.FrameType, known: bool) -> None:
         """The frame's function calls a function: one of the package that is native, or another one."""
-        if self._given and frame is not None and any(code is frame.f_code for code, _ in self._given):
+        if self.given and frame is not None and any(code is frame.f_code for code, _ in self.given):
             key = frame.f_code, position(frame)
             if known:
                 self._seen.add(key)
             else:
-                self._lost.update(self._given.get(key, ()))
+                self._lost.update(self.given.get(key, ()))
 
-    def lost(self) -> set[int]:
+    def end(self) -> list[int]:
         """The symbols of which it is not known where they went."""
-        return self._lost.union(*(symbols for key, symbols in self._given.items() if key not in self._seen))
+        if self._tracer is not None and sys.gettrace() is self._tracer:
+            sys.settrace(None)
+        unseen = (symbols for (code, k), symbols in self.given.items() if (code, k) not in self._seen and line_of(code, k) in self._lines.get(code, ()))
+        return sorted(self._lost.union(*unseen))

@@ -149,7 +149,7 @@ class RecordedStep:
                 result = self.function(*args, **kwargs)
             if observer.reason:
                 recorder.refuse(observer.reason)
-            _C._pin_sizes(sorted(reads.sizes.lost()))
+            _C._pin_sizes(reads.sizes.end())
             if result is NotImplemented:
                 recorder.refuse("it returns NotImplemented")
             watched = watch(self.function, observer, recorder.objects())
@@ -160,6 +160,7 @@ class RecordedStep:
             else:
                 recording = recorder.finish(result, reads.found)
         finally:
+            reads.sizes.end()
             _C._set_reader(reader)
             state.recording = state.compiling = False
             recorder.stop()

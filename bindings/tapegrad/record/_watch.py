@@ -20,6 +20,7 @@ from pathlib import Path
 
 from .. import _C, Tensor
 from ..nn import module as _modules
+from . import _sizes
 
 _PACKAGE = tuple({str(path.parents[1]) + os.sep for path in (Path(__file__), Path(__file__).resolve())})
 _INSTALLED = tuple({str(Path(p)) + os.sep for p in (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"],
@@ -38,6 +39,9 @@ _CONTAINERS = (str, bytes, list, dict, tuple, set, frozenset, int, float, comple
 _READS = frozenset("get keys values items copy index count __contains__ __getitem__ __len__ __iter__ __eq__ __hash__ union intersection difference".split())
 # Where native calls of the package itself would have an effect.
 _EFFECTS = frozenset(["time", "_io", "io", "random", "_random", "posix", "socket", "_socket", "select", "_posixsubprocess"])
+
+
+_OWN = (_sizes.__file__, _sizes.__file__.replace("_sizes", "_reads"))  # what is asked while sizes are read and used
 
 
 def _of_package(file: str) -> bool:
@@ -88,14 +92,15 @@ class Observer:
     def __call__(self, frame, event: str, arg) -> None:
         if event == "call":
             code = frame.f_code
-            self._sizes.called(frame.f_back, False)
+            if self._sizes.given and code.co_filename not in _OWN:
+                self._sizes.called(frame.f_back, False)
             if code not in self.codes and not _of_package(code.co_filename):
                 self.codes[code] = frame.f_globals
         elif event in ("c_return", "c_exception"):
-            if self._sizes._given:
+            if self._sizes.given and _is_native(arg):
                 _C._pin_sizes(None)
         elif event == "c_call":
-            if self._sizes._given:
+            if self._sizes.given:
                 self._sizes.called(frame, _is_native(arg))
             if not self.reason and not self.pure:
                 self._native(frame, arg)
