@@ -78,6 +78,13 @@ int64_t computed(char rule, int64_t a, int64_t b) {
   return result;
 }
 
+// Which of these tensors the result is itself, or -1.
+int which_of(const Tensor& result, std::span<const Tensor> operands) {
+  const auto found = std::find_if(operands.begin(), operands.end(),
+                                  [&](const Tensor& t) { return t.defined() && t.is_same(result); });
+  return found == operands.end() ? -1 : static_cast<int>(found - operands.begin());
+}
+
 }  // namespace
 
 // --- run ---
@@ -92,7 +99,9 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
   for (size_t i = 0; i < operations.size(); ++i) {
     const Operation& o = operations[i];
     const ModeGuard as_recorded(o.modes, kModeGradMask);
-    std::vector<Tensor> made;
+    std::vector<Tensor> made, operands;
+    for (const Place& p : o.tensors) operands.push_back(now[static_cast<size_t>(p.value)]);
+    for (int v : o.operands) operands.push_back(value(v));
     switch (o.kind) {
       case Operation::Kind::Function: {
         std::vector<Value> arguments = o.arguments;
@@ -118,8 +127,6 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
         break;
       }
       case Operation::Kind::Code: {
-        std::vector<Tensor> operands;
-        for (int v : o.operands) operands.push_back(value(v));
         DimVector numbers = o.numbers;
         for (const Followed& f : o.followed)
           numbers[static_cast<size_t>(f.item)] = known[static_cast<size_t>(f.symbol)];
@@ -153,6 +160,10 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
     }
     const bool same = made.size() == o.results.size();
     TG_CHECK(same, Runtime, "{} tensors come of a call that gave {}{}", made.size(), o.results.size(), o.line);
+    for (size_t k = 0; tells_apart && k < o.same.size(); ++k)
+      TG_CHECK(which_of(made[k], operands) == o.same[k], Runtime,
+               "a function gives what it was given where it did not, or the reverse{}", o.line);
+    operands.clear();
     for (size_t k = 0; k < made.size(); ++k) {
       TG_CHECK(made[k].defined() == (o.results[k] >= 0), Runtime, "a call gives another tensor{}", o.line);
       if (made[k].defined()) now[static_cast<size_t>(o.results[k])] = std::move(made[k]);
@@ -166,6 +177,10 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
   }
   std::vector<Tensor> results;
   for (int v : outputs) results.push_back(value(v));
+  bool same = std::all_of(given_back.begin(), given_back.end(),
+                          [&](const auto& p) { return value(p.second).is_same(feeds[static_cast<size_t>(p.first)]); });
+  for (const Tensor& t : results) same &= which_of(t, feeds) < 0;
+  TG_CHECK(same, Runtime, "a result is an argument itself, or is none");
   return results;
 }
 
@@ -176,6 +191,7 @@ NativeTrace::NativeTrace(TensorSpan feeds, Recorder& recorder)
   for (const Tensor& t : feeds) {
     if (memory_.contains(t.impl()->storage().get())) refuse("arguments of it share memory");
     step_->inputs.push_back(add(t));
+    feeds_.push_back(t.impl());
   }
   if (tracing != nullptr) refuse("it is recorded in another step");
   if (!reason_.empty()) return;
@@ -270,6 +286,7 @@ void NativeTrace::call(dispatch::Call& call, dispatch::Results& results) {
   NativeStep::Operation o;
   std::vector<NativeStep::Followed> places;
   std::vector<int64_t> integers;
+  std::vector<Tensor> operands;
   if ((modes() & ~uint32_t{kModeNoGrad | kModeRecord | kModeTrace}) != 0) refuse("a mode is on in it");
   if (reason_.empty()) {
     for (size_t i = 0; i < call.arguments.size(); ++i) {
@@ -280,6 +297,7 @@ void NativeTrace::call(dispatch::Call& call, dispatch::Results& results) {
         if (!t.defined()) return {};
         if (t.is_wrapped_number()) return Operand(t.item()).tensor();
         o.tensors.push_back({static_cast<int>(i), at, value_of(t)});
+        operands.push_back(t);
         return {};
       };
       o.arguments.push_back(record::value_of(argument, keep));
@@ -314,7 +332,10 @@ void NativeTrace::call(dispatch::Call& call, dispatch::Results& results) {
   o.function = &f;
   o.number = results.number;
   if (f.form == dispatch::Form::Value)
-    for (const Tensor& t : results.tensors) o.results.push_back(t.defined() ? add(t) : -1);
+    for (const Tensor& t : results.tensors) {
+      o.same.push_back(which_of(t, operands));
+      o.results.push_back(t.defined() ? add(t) : -1);
+    }
   else  // its geometry may be another one
     for (const NativeStep::Place& p : o.tensors)
       for (const dispatch::Argument& argument : call.arguments)
@@ -466,6 +487,9 @@ void NativeTrace::gradient(const Tensor& leaf, const Tensor& grad, bool known) {
 
 std::unique_ptr<NativeStep> NativeTrace::finish(TensorSpan outputs) {
   for (const Tensor& t : outputs) step_->outputs.push_back(value_of(t));
+  for (size_t i = 0; i < step_->inputs.size(); ++i)
+    for (const auto& [impl, v] : value_of_)
+      if (impl == feeds_[i] && v != step_->inputs[i]) step_->given_back.emplace_back(static_cast<int>(i), v);
   pin_given();
   stop();
   if (!reason_.empty()) return nullptr;
@@ -480,6 +504,7 @@ std::unique_ptr<NativeStep> NativeTrace::finish(TensorSpan outputs) {
     for (int v : o.operands) use(v);
     for (int v : o.results) use(v);
   }
+  for (const auto& [feed, v] : step_->given_back) last[static_cast<size_t>(v)] = step_->operations.size();
   for (int v : step_->outputs) last[static_cast<size_t>(v)] = step_->operations.size();
   return std::move(step_);
 }
@@ -500,6 +525,8 @@ void detail::size_asked(const Tensor& t, const char* what, int which) {
 DryRun::DryRun(std::span<const Tensor> leaves, std::span<const DrawnFrom> generators) {
   for (const Tensor& leaf : leaves) gradients_.emplace_back(leaf, leaf.grad());
   for (const DrawnFrom& g : generators) offsets_.emplace_back(g.generator, g.generator->offset());
+  // Of no elements nothing is drawn, and of others it is.
+  offsets_.emplace_back(intrusive_ptr<Generator>(&default_generator()), default_generator().offset());
   dry = true;
 }
 

@@ -37,6 +37,7 @@ class TG_API NativeStep {
     uint32_t modes = 0;  // of kModeGradMask
     std::string line;    // of the program
     std::vector<int> results;
+    std::vector<int> same;  // which operand each result is itself, or -1
     // Function
     const dispatch::Function* function = nullptr;
     std::vector<Value> arguments;  // tensors of it are undefined, but for numbers
@@ -76,7 +77,9 @@ class TG_API NativeStep {
   std::vector<Operation> operations;
   std::vector<Constant> constants;
   std::vector<int> inputs, outputs;
-  std::vector<size_t> last_use;  // of each value
+  std::vector<std::pair<int, int>> given_back;  // arguments that a function has given back, and as which value
+  bool tells_apart = false;                     // the program may tell tensors apart by identity
+  std::vector<size_t> last_use;                 // of each value
   size_t symbols = 0;
   std::vector<Tensor> leaves;    // whose gradients it may touch
 };
@@ -89,6 +92,7 @@ class TG_API NativeTrace {
   NativeTrace(const NativeTrace&) = delete;
   NativeTrace& operator=(const NativeTrace&) = delete;
 
+  void tells_apart() noexcept { step_->tells_apart = true; }
   // Null where the program did something that cannot be written down: reason() says what.
   std::unique_ptr<NativeStep> finish(TensorSpan outputs);
   const std::string& reason() const noexcept { return reason_; }
@@ -139,6 +143,7 @@ class TG_API NativeTrace {
   std::unordered_map<const TensorImpl*, int> value_of_;
   std::vector<weak_intrusive_ptr<StorageImpl>> kept_;  // whose addresses must not be given to others
   std::unordered_map<const StorageImpl*, int> memory_;
+  std::vector<const TensorImpl*> feeds_;
   std::vector<int64_t> symbols_;         // their values
   std::vector<std::string> origins_;     // and where they were read or computed
   std::vector<NativeStep::Term> given_;  // to the next function

@@ -15,7 +15,5 @@ void note_followed(PyObject* o, bool as_integer);
 // What the program reads of the sizes of a tensor (record::SizeAsked), where what it does with that is understood: a new
 // reference, or null where it is read as anywhere.
 PyObject* follow_sizes(const Tensor& t, const char* what, int which);
-// A tensor is subscripted with such integers.
-void note_subscripted();
 
 }  // namespace tapegrad::python

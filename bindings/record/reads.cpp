@@ -64,6 +64,9 @@ PyMethodDef reads_functions[] = {
       TG_CHECK(PyType_Check(type), Type, "_set_followed_type: expected a type");
       followed_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
     }>(),
+    method<"_tells_apart", [] {
+      if (record::NativeTrace* trace = record::NativeTrace::now()) trace->tells_apart();
+    }>("The step that is recorded may tell tensors apart by identity."),
     // ([symbol]): sizes that must be what they are. With None: those that the function that ends was given and has not used.
     method<"_pin_sizes", [](PyObject* symbols) {
       record::NativeTrace* trace = record::NativeTrace::now();
@@ -113,10 +116,12 @@ void note_followed(PyObject* o, bool as_integer) {
   const PyRef number = own(PyObject_GetAttrString(o, "symbol"));
   const auto symbol = static_cast<int>(PyLong_AsLong(number.get()));
   if (symbol == -1 && PyErr_Occurred()) throw_python_error();
-  if (as_integer)
-    trace->given({symbol, PyLong_AsLongLong(o)});
-  else
-    trace->pin(symbol);
+  if (!as_integer) return trace->pin(symbol);
+  if (reader != nullptr) {
+    const PyRef asked = PyRef::borrow(reader);
+    own(PyObject_CallMethod(asked.get(), "given", nullptr));
+  }
+  trace->given({symbol, PyLong_AsLongLong(o)});
 }
 
 PyObject* follow_sizes(const Tensor& t, const char* what, int which) {
@@ -126,7 +131,8 @@ PyObject* follow_sizes(const Tensor& t, const char* what, int which) {
     return nullptr;
   const PyRef asked = PyRef::borrow(reader);
   const int count = which == record::kAskedSizes ? t.ndim() : 1;
-  const PyRef answer = own(PyObject_CallMethod(asked.get(), "follows", "ii", trace->next_symbol(), count));
+  const PyRef answer = own(PyObject_CallMethod(asked.get(), "follows", "iii", trace->next_symbol(), count,
+                                              which == record::kAskedSizes ? 1 : 0));
   if (answer.get() != Py_True) return nullptr;
   if (which >= 0) trace->asked(t, what, record::kAskedNdim);
   const int symbol = trace->follow(t, what, which);
@@ -140,13 +146,6 @@ PyObject* follow_sizes(const Tensor& t, const char* what, int which) {
     PyTuple_SET_ITEM(sizes.get(), d, number);
   }
   return sizes.release();
-}
-
-void note_subscripted() {
-  record::NativeTrace* trace = record::NativeTrace::now();
-  if (trace == nullptr || !trace->has_given() || reader == nullptr) return;
-  const PyRef asked = PyRef::borrow(reader);
-  own(PyObject_CallMethod(asked.get(), "subscripted", nullptr));
 }
 
 bool init_reads(PyObject* module) { return PyModule_AddFunctions(module, reads_functions) == 0; }

@@ -7,7 +7,6 @@
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/exchange/numpy.h"
-#include "tapegrad/bindings/record/followed.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
 #include "tapegrad/c10/threads/stack.h"
 
@@ -130,7 +129,6 @@ std::vector<Tensor> recorded(const char* name, const Tensor& t, std::span<const 
     if (s.kind == Subscript::Kind::Tensor) operands.push_back(std::exchange(s.tensor, {}));
   DimVector numbers;
   for (Subscript& s : kept) for_numbers(s, [&](int64_t& n) { numbers.push_back(n); });
-  note_subscripted();
   const auto code = [kept = std::move(kept), f](std::span<Tensor> given, std::span<const int64_t> integers) {
     std::vector<Subscript> now = kept;
     size_t next = 2, number = 0;

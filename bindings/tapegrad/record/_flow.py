@@ -210,16 +210,30 @@ def position(frame: FrameType) -> int:
     return parsed.now(frame) if parsed is not None else -1
 
 
+_identity: dict[CodeType, bool] = {}
+
+
+def tells_apart(code: CodeType) -> bool:
+    """Whether code may tell objects apart by identity, other than None."""
+    if code not in _identity:
+        instructions = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "EXTENDED_ARG")] if dis.opmap["IS_OP"] in code.co_code[::2] else []
+        _identity[code] = "id" in code.co_names or any(
+            i.opname == "IS_OP" and not (k > 0 and instructions[k - 1].opname == "LOAD_CONST") for k, i in enumerate(instructions))
+        if len(_identity) > 1000:
+            del _identity[next(iter(_identity))]
+    return _identity[code]
+
+
 def line_of(code: CodeType, k: int) -> int | None:
     """The line of an instruction."""
     offset = _parsed(code).offsets[k]
     return next((line for begin, end, line in code.co_lines() if begin <= offset < end), None)
 
 
-def size_uses(frame: FrameType) -> tuple[int, ...] | None:
-    """What a function that runs does with sizes that it reads now (`x.shape`, `x.size(0)`): which calls and subscripts are given them, or what
-    was computed from them; or None: not all is understood. Numbers know themselves what is computed from them and how they compare, where
-    theirs is the first operand, or the other one is an integer, too."""
+def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
+    """What a function that runs does with sizes that it reads now, one (`x.size(0)`) or several (`x.shape`): which calls, subscripts and operators
+    are given them, or what was computed from them; or None: not all is understood. A number knows what is computed from it and how it compares
+    where it is the first operand, or the other one is an integer; tensors say what they are given."""
     code = _parsed(frame.f_code)
     if code is None:
         return None
@@ -227,14 +241,16 @@ def size_uses(frame: FrameType) -> tuple[int, ...] | None:
     if not code.list[start].opname.startswith(("LOAD_ATTR", "CALL")):
         return None
     given: set[int] = set()
-    others: set[_Entry] = set()  # what must be an integer, or a tuple of such
-    seen: set[int] = set()
-    waiting = [start]
+    compared: list[_Entry] = []  # with what, where that comes first
+    added: list[_Entry] = []  # to what several are added
+    others: list[tuple[int, int]] = []  # first operands of operators, which are these numbers or tensors
+    seen: set[tuple[int, bool]] = set()
+    waiting = [(start, several)]  # and whether it is a tuple, or a list, of them
     while waiting:
-        made = waiting.pop()
-        if made in seen:
+        made, several = waiting.pop()
+        if (made, several) in seen:
             continue
-        seen.add(made)
+        seen.add((made, several))
         if made in code.lost:
             return None
         for k, place in code.uses[made]:
@@ -243,30 +259,51 @@ def size_uses(frame: FrameType) -> tuple[int, ...] | None:
             if name == "STORE_FAST":
                 if any(j.opname == "LOAD_FAST_AND_CLEAR" and j.argval == i.argval for j in code.list):
                     return None
-                waiting += code.loads[i.argval]
-            elif name in ("UNPACK_SEQUENCE", "UNARY_NEGATIVE", "BUILD_TUPLE", "BUILD_LIST", "BUILD_SLICE"):
-                waiting.append(k)
+                waiting += [(load, several) for load in code.loads[i.argval]]
+            elif name in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_SLICE"):
+                waiting.append((k, True))
+            elif name == "UNPACK_SEQUENCE" or name == "UNARY_NEGATIVE" and not several:
+                waiting.append((k, False))
             elif name in ("BINARY_SUBSCR", "BINARY_SLICE") and place == 0:
-                if not all(_is_constant_index(code, e.made) for e in taken[1:]):
+                if not several or not all(_is_constant_index(code, e.made) for e in taken[1:]):
                     return None
-                waiting.append(k)
-            elif name == "BINARY_SUBSCR" or name == "STORE_SUBSCR" and place == 2 or name == "BINARY_SLICE":
+                waiting += [(k, False), (k, True)]
+            elif name in ("BINARY_SUBSCR", "BINARY_SLICE") or name == "STORE_SUBSCR" and place == 2:
+                if _in_loop(code, k):  # of a tensor once, and of a list another time
+                    return None
                 given.add(k)
-            elif name in ("BINARY_OP", "COMPARE_OP") or name.startswith(("BINARY_", "INPLACE_")):
+            elif name == "COMPARE_OP":
                 if place == 1:
-                    others.add(taken[0])
-                if name != "COMPARE_OP":
-                    waiting.append(k)
+                    compared.append(taken[0])
+            elif name == "BINARY_OP" or name.startswith(("BINARY_", "INPLACE_")):
+                constant = place == 1 and taken[0].made >= 0 and type(_constant(code, taken[0].made, frame)) is int
+                if place == 0 or several or constant:
+                    waiting.append((k, several))
+                if place == 1 and several:
+                    added.append(taken[0])
+                elif place == 1 and not constant:
+                    others.append((taken[0].made, k))
             elif name in ("CALL", "CALL_METHOD", "CALL_KW") and place >= 2 or name in ("CALL_FUNCTION", "CALL_FUNCTION_KW") and place >= 1:
                 given.add(k)
             elif name not in ("POP_TOP", "TO_BOOL", "UNARY_NOT", "FORMAT_VALUE", "FORMAT_SIMPLE") and not name.startswith("POP_JUMP"):
                 return None
-    for entry in others:
-        if entry.made in seen:
-            continue
-        if entry.made < 0 or type(_constant(code, entry.made, frame)) not in (int, tuple):
+    for entry in compared:
+        if entry.made < 0 or (entry.made, False) not in seen and (entry.made, True) not in seen and type(_constant(code, entry.made, frame)) is not int:
             return None
+    for entry in added:
+        if entry.made < 0 or (entry.made, True) not in seen and type(_constant(code, entry.made, frame)) is not tuple:
+            return None
+    for made, k in others:
+        if (made, False) not in seen:
+            if _in_loop(code, k):
+                return None
+            given.add(k)
     return tuple(given)
+
+
+def _in_loop(code: _Code, k: int) -> bool:
+    return any("BACKWARD" in j.opname and j.argval <= code.offsets[k] or j.opname == "JUMP_ABSOLUTE" and j.argval <= code.offsets[k]
+               for j in code.list[k + 1:])
 
 
 def _is_constant_index(code: _Code, at: int) -> bool:

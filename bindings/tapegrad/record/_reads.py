@@ -46,12 +46,12 @@ class Reads:
         self.found.append((number, copy))
         return number
 
-    def follows(self, first: int, count: int) -> bool:
+    def follows(self, first: int, count: int, several: int) -> bool:
         """Asked where sizes are read."""
-        return self.sizes.follows(sys._getframe(1), first, count)
+        return self.sizes.follows(sys._getframe(1), first, count, bool(several))
 
-    def subscripted(self) -> None:
-        """Told where a tensor is subscripted with numbers that follow from sizes."""
+    def given(self) -> None:
+        """Told where a tensor, or a function, is given a number that follows from sizes."""
         self.sizes.called(sys._getframe(1), True)
 
     def _gives_results(self, frame) -> bool:

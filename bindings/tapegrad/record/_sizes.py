@@ -91,7 +91,7 @@ for _rule, _name in (("+", "add"), ("-", "sub"), ("*", "mul"), ("/", "floordiv")
     setattr(Followed, f"__r{_name}__", _arithmetic(_rule, getattr(operator, _name), True))
 for _rule, _name in (("<", "lt"), ("l", "le"), ("=", "eq"), ("!", "ne"), (">", "gt"), ("g", "ge")):
     setattr(Followed, f"__{_name}__", _comparison(_rule, getattr(operator, _name)))
-Followed.__neg__ = lambda self: 0 - self
+Followed.__neg__ = lambda self: self.__rsub__(0)
 Followed.__bool__ = _is_true
 for _name in ("truediv", "rtruediv", "pow", "rpow", "divmod", "rdivmod", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift", "rrshift",
               "pos", "abs", "invert", "int", "index", "float", "trunc", "floor", "ceil", "round", "hash", "repr", "format"):
@@ -100,50 +100,70 @@ Followed.__str__ = lambda self: str(plain(self))
 _C._set_followed_type(Followed)
 
 
+class _Place:
+    """What is known of one running function that reads sizes, as its trace function: which of its calls, subscripts and operators are given
+    them, which of these have been seen to take them, and which lines have run."""
+
+    def __init__(self, line: int) -> None:
+        self.given: dict[int, set[int]] = {}  # instruction -> symbols
+        self.seen: set[int] = set()
+        self.lines = {line}
+
+    def __call__(self, frame: types.FrameType, event: str, _):
+        if event == "line":
+            self.lines.add(frame.f_lineno)
+        return self
+
+
 class Sizes:
     """Where sizes go in one recording. Calls that are given them must be of native functions of the package, which say what they take: each is
-    seen by the profile function (_watch.Observer), or by what subscripts tensors. What is not seen may not have run: a trace function notes
-    the lines of functions that read sizes."""
+    seen by the profile function (_watch.Observer), or by what is told where tensors take numbers. What is not seen may not have run: a trace
+    function notes the lines of functions that read sizes."""
 
     def __init__(self) -> None:
-        self.given: dict[tuple, set[int]] = {}  # (code, instruction) -> symbols
-        self._seen: set[tuple] = set()
+        self.active = False
+        self._places: list[tuple[types.CodeType, _Place]] = []
         self._lost: set[int] = set()
-        self._lines: dict[types.CodeType, set[int]] = {}
         self._tracer = None
 
-    def follows(self, frame: types.FrameType, first: int, count: int) -> bool:
-        """Whether all that the frame's function does with what it reads now is understood. `first` and `count`: the symbols for it."""
-        places = size_uses(frame)
-        if places is None:
+    def follows(self, frame: types.FrameType, first: int, count: int, several: bool) -> bool:
+        """Whether all that the frame's function does with what it reads now is understood. `first` and `count`: the symbols for it, which
+        come in a tuple if they are several."""
+        found = size_uses(frame, several)
+        if found is None:
             return False
+        if not found:
+            return True
         if self._tracer is None and sys.gettrace() is None:
             self._tracer = lambda *_: None
             sys.settrace(self._tracer)
-        if frame.f_trace is None and self._tracer is not None and sys.gettrace() is self._tracer:
-            self._lines.setdefault(frame.f_code, set()).add(frame.f_lineno)
-            frame.f_trace = self._line
-        for k in places:
-            self.given.setdefault((frame.f_code, k), set()).update(range(first, first + count))
-        return frame.f_trace == self._line or not places
+        if self._tracer is None or sys.gettrace() is not self._tracer:
+            return False  # of a debugger, or of what measures coverage
+        if frame.f_trace is None:
+            frame.f_trace = _Place(frame.f_lineno)
+            self._places.append((frame.f_code, frame.f_trace))
+            self.active = True
+        for k in found:
+            frame.f_trace.given.setdefault(k, set()).update(range(first, first + count))
+        return True
 
-    def _line(self, frame: types.FrameType, event: str, _):
-        if event == "line":
-            self._lines[frame.f_code].add(frame.f_lineno)
-        return self._line
-
-    def called(self, frame: types.FrameType, known: bool) -> None:
-        """The frame's function calls a function: one of the package that is native, or another one."""
-        if self.given and frame is not None and any(code is frame.f_code for code, _ in self.given):
-            key = frame.f_code, position(frame)
-            if known:
-                self._seen.add(key)
-            else:
-                self._lost.update(self.given.get(key, ()))
+    def called(self, frame: types.FrameType | None, known: bool) -> None:
+        """The frame's function calls a function, or gives a tensor a number: one of the package that is native, or another one."""
+        place = frame.f_trace if frame is not None else None
+        if type(place) is not _Place:
+            return
+        k = position(frame)
+        if known:
+            place.seen.add(k)
+        else:
+            self._lost.update(place.given.get(k, ()))
 
     def end(self) -> list[int]:
         """The symbols of which it is not known where they went."""
         if self._tracer is not None and sys.gettrace() is self._tracer:
             sys.settrace(None)
-        unseen = (symbols for (code, k), symbols in self.given.items() if (code, k) not in self._seen and line_of(code, k) in self._lines.get(code, ()))
-        return sorted(self._lost.union(*unseen))
+        for code, place in self._places:
+            for k, symbols in place.given.items():
+                if k not in place.seen and line_of(code, k) in place.lines:
+                    self._lost |= symbols
+        return sorted(self._lost)

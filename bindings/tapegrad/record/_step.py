@@ -11,6 +11,7 @@ import weakref
 
 from .. import _C, OutOfMemoryError, is_grad_enabled
 from .._root.recording import is_recording, state
+from ._flow import tells_apart
 from ._memory import default_budget, in_bytes, parse_budget
 from ._reads import Reads
 from ._watch import Observer, watch
@@ -150,6 +151,8 @@ class RecordedStep:
             if observer.reason:
                 recorder.refuse(observer.reason)
             _C._pin_sizes(reads.sizes.end())
+            if any(map(tells_apart, observer.codes)):
+                _C._tells_apart()
             if result is NotImplemented:
                 recorder.refuse("it returns NotImplemented")
             watched = watch(self.function, observer, recorder.objects())

@@ -92,15 +92,15 @@ class Observer:
     def __call__(self, frame, event: str, arg) -> None:
         if event == "call":
             code = frame.f_code
-            if self._sizes.given and code.co_filename not in _OWN:
+            if self._sizes.active and code.co_filename not in _OWN:
                 self._sizes.called(frame.f_back, False)
             if code not in self.codes and not _of_package(code.co_filename):
                 self.codes[code] = frame.f_globals
         elif event in ("c_return", "c_exception"):
-            if self._sizes.given and _is_native(arg):
+            if self._sizes.active and _is_native(arg):
                 _C._pin_sizes(None)
         elif event == "c_call":
-            if self._sizes.given:
+            if self._sizes.active:
                 self._sizes.called(frame, _is_native(arg))
             if not self.reason and not self.pure:
                 self._native(frame, arg)
