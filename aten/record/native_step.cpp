@@ -80,8 +80,8 @@ int64_t computed(char rule, int64_t a, int64_t b) {
 
 // Which of these tensors the result is itself, or -1.
 int which_of(const Tensor& result, std::span<const Tensor> operands) {
-  const auto found = std::find_if(operands.begin(), operands.end(),
-                                  [&](const Tensor& t) { return t.defined() && t.is_same(result); });
+  const auto found =
+      std::find_if(operands.begin(), operands.end(), [&](const Tensor& t) { return t.defined() && t.is_same(result); });
   return found == operands.end() ? -1 : static_cast<int>(found - operands.begin());
 }
 
@@ -263,9 +263,7 @@ int NativeTrace::value_of(const Tensor& t) {
     auto& o = operation(NativeStep::Operation::Kind::Code);
     o.name = "detach";
     o.operands = {static_cast<int>(values_.rend() - same) - 1};
-    o.code = [](std::span<Tensor> given, std::span<const int64_t>) {
-      return std::vector<Tensor>{given[0].detach()};
-    };
+    o.code = [](std::span<Tensor> given, std::span<const int64_t>) { return std::vector<Tensor>{given[0].detach()}; };
     const int number = add(t);
     step_->operations.back().results = {number};
     return number;
@@ -446,8 +444,8 @@ std::vector<int> NativeTrace::match(const std::vector<int64_t>& integers) {
     const int64_t value = given[i].value;
     auto same = [&](const NativeStep::Term& t) { return t.value == value; };
     const auto before = std::count_if(given.begin(), given.begin() + static_cast<ptrdiff_t>(i), same);
-    const bool clear = std::count_if(given.begin(), given.end(), same) ==
-                       std::count(integers.begin(), integers.end(), value);
+    const bool clear =
+        std::count_if(given.begin(), given.end(), same) == std::count(integers.begin(), integers.end(), value);
     if (!clear) {
       pin(given[i].symbol);
       continue;

@@ -3,9 +3,9 @@
 // Done again with arguments of other sizes it needs no Python, for the functions find the sizes of what they make
 // themselves. In a dry run (DryRun) no kernel runs: what comes of it is a recording of a step of these sizes.
 //
-// Integers that the program has computed from sizes are followed, from where it read them to where a function takes them.
-// It is valid for sizes for which everything that the program asked for has the same answer as when it was written
-// down: sizes that it read, how many tensors a function gave, whether a gradient was there. Else run() raises.
+// Integers that the program has computed from sizes are followed, from where it read them to where a function takes
+// them. It is valid for sizes for which everything that the program asked for has the same answer as when it was
+// written down: sizes that it read, how many tensors a function gave, whether a gradient was there. Else run() raises.
 #pragma once
 
 #include "tapegrad/aten/dispatch/call.h"
@@ -81,7 +81,7 @@ class TG_API NativeStep {
   bool tells_apart = false;                     // the program may tell tensors apart by identity
   std::vector<size_t> last_use;                 // of each value
   size_t symbols = 0;
-  std::vector<Tensor> leaves;    // whose gradients it may touch
+  std::vector<Tensor> leaves;  // whose gradients it may touch
 };
 
 // Writes one down, of what this thread does from its construction to finish() or its end, while `recorder` records.

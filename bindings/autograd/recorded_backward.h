@@ -16,12 +16,12 @@ std::vector<Tensor> recorded_backward(TensorSpan roots, TensorSpan weights, Tens
   }
   std::vector<Tensor> operands;
   for (TensorSpan each : {roots, weights, inputs}) operands.insert(operands.end(), each.begin(), each.end());
-  return record::native_call("backward", std::move(operands),
-                             [f, m = roots.size(), n = weights.size()](std::span<Tensor> given,
-                                                                                       std::span<const int64_t>) {
-                               const ComputeRelease released;
-                               return f(given.subspan(0, m), given.subspan(m, n), given.subspan(m + n));
-                             });
+  return record::native_call(
+      "backward", std::move(operands),
+      [f, m = roots.size(), n = weights.size()](std::span<Tensor> given, std::span<const int64_t>) {
+        const ComputeRelease released;
+        return f(given.subspan(0, m), given.subspan(m, n), given.subspan(m + n));
+      });
 }
 
 inline void backward_of_program(TensorSpan roots, TensorSpan weights, TensorSpan inputs,

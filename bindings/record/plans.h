@@ -88,10 +88,10 @@ constexpr size_t kMostPlans = 16;
 struct Replays {
   std::list<std::shared_ptr<Plan>> plans;  // the one that was used last comes first
   std::list<std::shared_ptr<NativePlan>> natives;
-  std::string reason;                      // of the last call that was not replayed
-  std::string sizes;                       // why other sizes than the recorded ones need a recording
-  int64_t made = 0;                        // plans that were made without one
-  int64_t count = 0;                       // of all replays
+  std::string reason;  // of the last call that was not replayed
+  std::string sizes;   // why other sizes than the recorded ones need a recording
+  int64_t made = 0;    // plans that were made without one
+  int64_t count = 0;   // of all replays
 };
 
 // The leaves that the graph of these tensors ends in. Refuses what began before the recording.

@@ -54,7 +54,8 @@ PyObject* peek(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
 }
 
 PyObject* new_followed(int64_t value, int symbol) {
-  return check(PyObject_CallFunction(reinterpret_cast<PyObject*>(followed_type), "Li", static_cast<long long>(value), symbol));
+  return check(
+      PyObject_CallFunction(reinterpret_cast<PyObject*>(followed_type), "Li", static_cast<long long>(value), symbol));
 }
 
 // clang-format off
@@ -132,7 +133,7 @@ PyObject* follow_sizes(const Tensor& t, const char* what, int which) {
   const PyRef asked = PyRef::borrow(reader);
   const int count = which == record::kAskedSizes ? t.ndim() : 1;
   const PyRef answer = own(PyObject_CallMethod(asked.get(), "follows", "iii", trace->next_symbol(), count,
-                                              which == record::kAskedSizes ? 1 : 0));
+                                               which == record::kAskedSizes ? 1 : 0));
   if (answer.get() != Py_True) return nullptr;
   if (which >= 0) trace->asked(t, what, record::kAskedNdim);
   const int symbol = trace->follow(t, what, which);

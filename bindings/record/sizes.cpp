@@ -56,15 +56,16 @@ std::vector<Tensor> tensors_like(const std::vector<record::FeedGeometry>& feeds,
 // Whether dry runs give what Python gave: the same calls for the same sizes. Else why not.
 std::string check(NativePlan& native) {
   const std::shared_ptr<Plan> plan = native.recorded.lock();
+  if (!plan && native.checked) return native.refusal;  // by another thread, meanwhile
   if (!plan) return "the plan that it belongs to is gone";
   const Recording& recorded = plan->step.recording();
   const std::vector<Tensor> feeds = tensors_like(recorded.feeds, recorded.two_parts, recorded.first_feeds);
   RecordingObject now = run_dry(native, feeds);
   std::string what = now.reason.empty() ? now.recording->compare(recorded) : now.reason;
   auto same = [](const Tensor& a, const Tensor& b) { return a.is_same(b); };
-  if (what.empty() && !std::equal(now.leaves.begin(), now.leaves.end(), native.leaves.begin(), native.leaves.end(), same))
+  if (what.empty() &&
+      !std::equal(now.leaves.begin(), now.leaves.end(), native.leaves.begin(), native.leaves.end(), same))
     what = "other tensors need a gradient";
-  native.recorded.reset();
   return what;
 }
 
@@ -107,8 +108,9 @@ void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::uniqu
 }
 
 bool add_for_sizes(Replays& replays, PyObject* args) {
-  for (auto at = replays.natives.begin(); at != replays.natives.end();) {
-    const std::shared_ptr<NativePlan> native = *at++;
+  // Other threads may change the list while a backward pass runs dry.
+  const std::vector<std::shared_ptr<NativePlan>> natives(replays.natives.begin(), replays.natives.end());
+  for (const std::shared_ptr<NativePlan>& native : natives) {
     std::vector<PyObject*> objects;
     if (!(native->settings == Settings{}) || !native->arguments.matches(args, objects)) continue;
     const std::vector<Tensor> feeds = unwrapped(objects);
@@ -127,6 +129,7 @@ bool add_for_sizes(Replays& replays, PyObject* args) {
       if (!native->checked) {
         native->refusal = check(*native);
         native->checked = true;
+        native->recorded.reset();
         if (!native->refusal.empty()) {
           why = native->refusal;
           continue;

@@ -1,5 +1,6 @@
 // Conversions of tensors: to(), float() and its kin, cpu(), cuda(), tolist().
 #include "tapegrad/aten/batch/batched_tensor.h"
+#include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/keyword_method.h"
@@ -32,6 +33,7 @@ bool has_format(const Tensor& t, PyObject* format) {
 // The row `to` of the op table does the work; a tensor that is already there is returned as it is.
 PyObject* convert(PyObject* self, const Target& target) {
   const Tensor& t = unwrap(self);
+  if (target.memory_format) record::note_size(t, "to", record::kAskedGeometry);
   const bool there =
       (!target.dtype || *target.dtype == t.dtype()) &&
       (!target.device || same_device(batch::host_device(sparse::device(t)), batch::host_device(*target.device)));

@@ -15,7 +15,7 @@ def compile(model=None, *, fullgraph: bool = False, dynamic: bool | None = None,
 
     A module comes back itself, with its forward replaced: no wrapper, the same names in its state. Nothing is generated, so every
     `backend`, `mode` and `options` but {"memory": budget} (see RecordedStep) does the same, and `dynamic` decides nothing: other sizes
-    are recorded once more. With `fullgraph`, RuntimeError is raised for what would run eagerly. Raises RuntimeError for a mode that
+    get plans of their own. With `fullgraph`, RuntimeError is raised for what would run eagerly. Raises RuntimeError for a mode that
     PyTorch does not have."""
     if model is None:
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)

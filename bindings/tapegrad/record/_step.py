@@ -44,8 +44,8 @@ def stance(name: str | None = None) -> str:
 class RecordedStep:
     """A function whose calls are replayed once two recordings of it were equal.
 
-    Called like the function. A call with other sizes, dtypes or values of arguments that are no tensors is recorded anew; up to 16
-    plans are kept. What cannot be replayed runs eagerly, and the logger "tapegrad.record" says why, once for each reason; with
+    Called like the function. A call with other dtypes or values of arguments that are no tensors is recorded anew; one with other sizes where
+    the program does something with sizes that is not understood (the logger says what), else a plan is made without Python. Up to 16 plans are kept. What cannot be replayed runs eagerly, and the logger "tapegrad.record" says why, once for each reason; with
     `fullgraph` that raises RuntimeError instead, after the call. `pure=True` promises that the function has no effect outside of
     tensors and reads no clock, file or random module: calls that are not known are allowed then. `memory` is what temporaries and
     results of a replay may take: bytes, a text such as "4 GiB", or a share of what they would take ("60 %", 0.6).
@@ -104,6 +104,8 @@ class RecordedStep:
             if self.budget is not None or default_budget[0] is not None:
                 lines.append(f"  memory: {use['planned']:,} bytes with results, {use['unlimited']:,} without a budget: {use['updates']} weights updated early, "
                              f"{use['again']} calls made again ({use['share']:.1%} of the time of all)" + (f"; {use['lacks']}" if use["lacks"] else ""))
+        if self._replays.made:
+            lines.append(f"  {self._replays.made} plans were made for other sizes, without a recording")
         return "\n".join([*(lines or [f"{self.name}: no plan"]), *(f"  eager: {reason}" for reason in sorted(self._reasons))])
 
     def _eager(self, args, kwargs):

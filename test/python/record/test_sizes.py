@@ -462,3 +462,231 @@ def test_programs_where_the_first_size_is_special(name):
             except (RuntimeError, ValueError, IndexError) as expected:
                 with pytest.raises(type(expected)):
                     step(tg.randn(n, 6))
+
+
+def test_each_way_has_its_plans():
+    step = tg.record(chosen)
+    for n in (5, 5, 1, 1, 5, 1, 7, 2, 3, 9, 4):  # 2 would be one of the other numbers that view() is given
+        run_both(step, chosen, None, None, (tg.randn(n, 6),))
+    assert step._replays.made == 5, (step._notes, plans(step))
+
+
+def test_plans_of_many_sizes_are_bounded():
+    step, eager, a, b = steps(mlp)
+    for n in [4, 4, *range(1, 41), 40, 4]:
+        run_both(step, eager, a, b, images(n))
+    assert plans(step) == 16 and step._replays.made == 40
+
+
+def test_several_inputs_and_broadcasting():
+    def program(x, y):
+        return (x + y) * y.sum(), x * y.mean(0)
+
+    step = tg.record(program)
+    for n, m in ((5, 5), (5, 5), (5, 1), (1, 5), (1, 1), (4, 4), (3, 1), (0, 1), (0, 0), (1, 0), (5, 5)):
+        run_both(step, program, None, None, (tg.randn(n, 3), tg.randn(m, 3)))
+    with pytest.raises(RuntimeError, match="size"):
+        step(tg.randn(3, 3), tg.randn(2, 3))
+    assert step._replays.made == 8, step._notes
+
+
+def test_masks_that_are_arguments():
+    tg.manual_seed(0)
+    layer = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def program(x, mask):
+        return F.scaled_dot_product_attention(x, x, x, attn_mask=mask), layer(x, x, x, key_padding_mask=mask[:, 0], need_weights=False)[0].detach()
+
+    step = tg.record(program)
+    for b, t in ((2, 5), (2, 5), (2, 3), (4, 5), (1, 1), (3, 7), (2, 5)):
+        run_both(step, program, None, None, (tg.randn(b, t, 8), tg.zeros(b, t, t)))
+
+
+def test_a_weight_that_is_exchanged():
+    net = mlp()
+    step = tg.record(lambda x: net(x).detach())
+    for n in (4, 4, 4, 6):
+        assert same(step(tg.ones(n, 6)), net(tg.ones(n, 6)).detach())
+    assert step._replays.made == 1
+    net[0] = nn.Linear(6, 8)
+    for n in (3, 6, 4, 4, 4, 5, 6):
+        assert same(step(tg.ones(n, 6)), net(tg.ones(n, 6)).detach())
+    assert step._replays.made > 1
+
+
+def test_budgets_hold_for_other_sizes():
+    step, eager, a, b = steps(mlp, zero="after")
+    step.budget = 0.6
+    for n in (64, 64, 64, 32, 128):
+        run_both(step, eager, a, b, images(n))
+    assert step._replays.made == 2
+
+
+class Doubled(tg.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 3
+
+
+@pytest.mark.parametrize("layer", [Doubled.apply, lambda h: tg.utils.checkpoint.checkpoint(lambda t: t.relu() * 2, h, use_reentrant=False)])
+def test_backward_passes_in_python(layer):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            tg.manual_seed(0)
+            self.linear = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return layer(self.linear(x))
+
+    step, eager, a, b = steps(Net)
+    for n in (5, 5, 5, 3, 3, 2, 7, 5):
+        run_both(step, eager, a, b, images(n))
+
+
+def test_gradients_that_add_up():
+    step, eager, a, b = steps(mlp, zero="never")
+    for n in (5, 5, 5, 3, 4, 5):
+        run_both(step, eager, a, b, images(n))
+    assert step._replays.made == 2, step.summary()
+
+
+def test_a_loss_as_a_number():
+    net = mlp()
+    optimizer = tg.optim.SGD(net.parameters(), lr=0.1)
+
+    @tg.record
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss.item(), "mean": loss.detach() / x.size(0)}
+
+    other = mlp()
+    theirs = tg.optim.SGD(other.parameters(), lr=0.1)
+    for n in (5, 5, 5, 3, 4, 1, 5):
+        x, y = images(n)
+        got = step(x, y)
+        theirs.zero_grad()
+        loss = F.cross_entropy(other(x), y)
+        loss.backward()
+        theirs.step()
+        assert got["loss"] == loss.item() and tg.equal(got["mean"], loss.detach() / n)
+        assert_same(net, other, f"{n} rows")
+    assert step._replays.made == 3, step._notes
+
+
+def test_values_that_a_step_goes_on_by():
+    net = mlp()
+
+    def program(x):
+        h = net(x).detach()
+        return h * 2 if h.sum() > 0 else h * 3
+
+    step = tg.record(program)
+    for i, n in enumerate((5, 5, 5, 3, 3, 3, 4, 5)):
+        run_both(step, program, None, None, (tg.randn(n, 6),), seed=i)
+    assert step._replays.made == 0 and any("it goes on by a value" in note for note in step._notes)
+
+
+def test_forward_passes_that_wait_for_their_backward_pass():
+    a, b = mlp(), mlp()
+    model = tg.compile(a)
+    for n in (4, 4, 4):
+        for net in (model, b):
+            net(tg.ones(n, 6)).sum().backward()
+    for sizes in ((5, 6), (5, 5), (7, 4)):
+        for net in (model, b):
+            first, second = (net(tg.ones(n, 6)) for n in sizes)
+            (first.sum() * 2).backward()
+            second.sum().backward()
+        assert_same(a, b, f"{sizes}")
+    assert a.forward._replays.made == 3
+
+
+def test_steps_in_several_threads():
+    net = mlp()
+
+    @tg.record
+    def infer(x):
+        with tg.no_grad():
+            return net(x)
+
+    for _ in range(3):
+        infer(tg.ones(4, 6))
+    expected = {n: net(tg.full((n, 6), n / 7)).detach() for n in range(1, 24)}
+
+    def work(seed):
+        for i in range(60):
+            n = 1 + (i * (seed + 1)) % 23
+            assert tg.equal(infer(tg.full((n, 6), n / 7)), expected[n])
+
+    in_threads(work, range(4))
+    assert infer._replays.made > 10
+
+
+def test_ctrl_c():
+    step, eager, a, b = steps(mlp)
+    for _ in range(3):
+        run_both(step, eager, a, b, images(4))
+    armed = False
+
+    def interrupt(*_):
+        if armed:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    stopped = 0
+    try:
+        for n in range(5, 85):
+            x, y = images(n)
+            weights = copy.deepcopy(a.state_dict())
+            armed = True
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 2e-5 + n * 4e-6)
+                step(x, y)
+                armed = False
+                taken = True
+            except KeyboardInterrupt:
+                armed = False
+                stopped += 1
+                taken = any(not tg.equal(p, weights[name]) for name, p in a.state_dict().items())
+            if taken:  # the step as a whole, or not at all
+                eager(x, y)
+            assert_weights(a, b, n)
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert stopped > 0
+    for n in (4, 4, 90):
+        run_both(step, eager, a, b, images(n))
+
+
+def assert_weights(a, b, where):
+    for (name, p), (_, q) in zip(a.state_dict().items(), b.state_dict().items(), strict=True):
+        assert tg.equal(p, q), f"{where}: {name}"
+
+
+def test_the_generator_and_gradients_stand_where_they_stood_when_a_size_cannot_be():
+    step, eager, a, b = steps(lambda: Convolutions(FLAT["flatten"]))
+    for i, n in enumerate((5, 5, 5, 4)):
+        run_both(step, eager, a, b, (tg.randn(n, 1, 10, 10), tg.randint(0, 3, (n,))), seed=i)
+    x, y = tg.randn(3, 1, 8, 8), tg.randint(0, 3, (3,))  # the linear layer wants another size
+    stands = []
+    for f in (eager, step):
+        tg.manual_seed(0)
+        with pytest.raises(RuntimeError, match="shape|size"):
+            f(x, y)
+        stands.append(tg.rand(3))
+    assert tg.equal(*stands)
+    assert_same(a, b, "after an error")  # the statistics of batch norm, too
+
+
+def test_batches_of_three_sizes():
+    compare(lambda: (net := mlp(), tg.optim.Adam(net.parameters())), [*batches(3), *batches(2, 3), *batches(2, 7), *batches(2, 5)], least=6)
