@@ -247,6 +247,7 @@ class TG_API Recorder {
   std::unique_ptr<Recording> finish(TensorSpan outputs, std::span<const void* const> nodes);
   void refuse(std::string reason);  // the first reason counts
   const std::string& reason() const noexcept { return recording_->reason; }
+  const std::vector<FeedGeometry>& feeds() const noexcept { return recording_->feeds; }
   // Tells it of gradients and the like from now on.
   void set_trace(class NativeTrace* trace) noexcept;
   // Whether a recorded call has written to the memory of a tensor.

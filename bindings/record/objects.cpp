@@ -170,6 +170,7 @@ PyObject* recorder_finish(PyObject* self, PyObject* args) {
   check_status(PyList_SetSlice(reads, 0, PyList_GET_SIZE(reads), nullptr));  // copies for numbers that are no results
   std::vector<const void*> nodes;
   for (const Tensor& t : tensors) nodes.push_back(t.requires_grad() ? t.grad_fn().get() : nullptr);
+  refuse_other_geometry(*recorder, own_recorder.feeds);
   made.native = trace->finish(tensors);
   made.sizes = trace->reason();
   made.recording = recorder->finish(tensors, nodes);
@@ -221,6 +222,7 @@ PyObject* recorder_split(PyObject* self, PyObject* value) {
   o.result = Tree::of(value, objects, &known);
   auto parts = std::make_shared<TwoParts>();
   std::vector<Tensor> outputs = unwrapped(objects);
+  refuse_other_geometry(*o.recorder, o.feeds);
   o.native = o.trace->finish(outputs);
   o.sizes = o.trace->reason();
   o.trace.reset();

@@ -78,6 +78,7 @@ struct NativePlan {
   std::shared_ptr<Watch> watch;
   std::vector<Tensor> leaves;
   std::vector<record::DrawnFrom> generators;
+  std::vector<Tensor> given_back;  // of each result: the tensor that it is in each call, or undefined
   Settings settings;
   record::Budget budget;
   bool two_parts = false, checked = false;
@@ -97,6 +98,8 @@ struct Replays {
 // The leaves that the graph of these tensors ends in. Refuses what began before the recording.
 std::vector<Tensor> leaves_of(const std::vector<Tensor>& outputs, uint64_t first_node, Recorder& recorder);
 std::vector<Tensor> unwrapped(const std::vector<PyObject*>& objects);
+// A replay does not change what an argument looks like (t_, resize_): steps that do are refused.
+void refuse_other_geometry(Recorder& recorder, const std::vector<PyRef>& feeds);
 
 // Keeps what makes plans for other sizes than those of a plan that was just added.
 void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::unique_ptr<record::NativeStep> step,

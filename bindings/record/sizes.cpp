@@ -86,6 +86,16 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 }  // namespace
 
+void refuse_other_geometry(Recorder& recorder, const std::vector<PyRef>& feeds) {
+  const auto& before = recorder.feeds();
+  for (size_t i = 0; i < std::min(feeds.size(), before.size()); ++i) {
+    const Tensor& t = unwrap(feeds[i].get());
+    if (t.is_cpu() && !t.is_sparse() &&
+        (t.sizes() != IntSpan(before[i].sizes) || t.impl()->strides() != IntSpan(before[i].strides)))
+      recorder.refuse("an argument has other sizes or strides after it");
+  }
+}
+
 void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::unique_ptr<record::NativeStep> step,
                  std::string refusal, record::Budget budget) {
   const Recording& r = plan->step.recording();
@@ -99,6 +109,7 @@ void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::uniqu
   native->watch = plan->watch;
   native->leaves = plan->leaves;
   native->generators = r.generators;
+  for (const record::Output& out : r.outputs) native->given_back.push_back(out.same);
   native->settings = plan->settings;
   native->budget = budget;
   native->two_parts = r.two_parts;
@@ -136,9 +147,17 @@ bool add_for_sizes(Replays& replays, PyObject* args) {
         }
       }
       RecordingObject made = run_dry(*native, feeds);
+      if (made.reason.empty() && made.recording->outputs.size() != native->given_back.size())
+        made.reason = "it gives other results";
       if (!made.reason.empty()) {
         why = made.reason;
         continue;
+      }
+      for (size_t i = 0; i < made.recording->outputs.size(); ++i) {
+        Tensor& same = made.recording->outputs[i].same;
+        const Tensor& known = native->given_back[i];
+        if (!known.defined() || !same.defined() || !known.is_same(same))
+          same.reset();  // a view, made anew in each call
       }
       made.arguments = native->arguments.copy();
       made.result = native->result.copy();

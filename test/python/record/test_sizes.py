@@ -690,3 +690,44 @@ def test_the_generator_and_gradients_stand_where_they_stood_when_a_size_cannot_b
 
 def test_batches_of_three_sizes():
     compare(lambda: (net := mlp(), tg.optim.Adam(net.parameters())), [*batches(3), *batches(2, 3), *batches(2, 7), *batches(2, 5)], least=6)
+
+
+def written(x):
+    x[: x.size(0) // 2] *= 2
+    x[x.size(0) - 1:] = 0.5
+    x.view(x.size(0), 2, 3)[:, 1].add_(x.numel())
+    return x
+
+
+def strided(x):
+    x[::2].mul_(x.shape[0])
+    return x.t().view(6, x.size(0)).sum(1)
+
+
+def turned(x):  # which no replay does
+    return x.mul_(2).t_()
+
+
+@pytest.mark.parametrize("program", [written, strided, lambda x: x.mul_(2).narrow(0, 0, x.size(0) // 2), turned])
+def test_arguments_that_are_written_to(program):
+    step, kept = tg.record(program), []
+    for n in (4, 4, 4, 7, 1, 2, 5, 4, 7):
+        x = tg.randn(n, 6)
+        y = x.clone()
+        version = x._version
+        got, expected = step(x), program(y)
+        assert same(got, expected) and same(x, y) and x._version > version, n
+        kept.append((got, expected))
+    assert all(same(*pair) for pair in kept)  # of which each is a view of its own argument
+    assert (step._replays.made == 4) == (program is not turned), step._notes
+
+
+def test_a_step_that_draws_in_other_numbers():
+    @tg.record
+    def step(x):
+        mask = tg.rand(x.size(0), 1) < 0.5
+        return tg.where(mask, x, tg.randn_like(x)) + tg.randint(0, 9, (x.size(0),)).unsqueeze(1), tg.bernoulli(x.sigmoid())
+
+    for i, n in enumerate((4, 4, 4, 7, 1, 0, 5, 4)):
+        run_both(step, step.function, None, None, (tg.randn(n, 6),), seed=i)
+    assert step._replays.made == 4, step._notes
