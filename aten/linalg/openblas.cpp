@@ -9,7 +9,6 @@
 #include "tapegrad/c10/error.h"
 
 #if defined(__aarch64__)
-#include <asm/hwcap.h>
 #include <sys/auxv.h>
 #endif
 
@@ -50,7 +49,8 @@ const char* better_core() {
 #elif defined(__aarch64__)
   // OpenBLAS 0.3.34 has kernels for SME, whose products were wrong where they were tried (qemu 7.2, without
   // tapegrad, too). Those of plain SVE and NEON are right there.
-  if ((getauxval(AT_HWCAP2) & HWCAP2_SME) != 0) return (getauxval(AT_HWCAP) & HWCAP_SVE) != 0 ? "ARMV8SVE" : "ARMV8";
+  constexpr unsigned long kSve = 1UL << 22, kSme = 1UL << 23;  // of AT_HWCAP and AT_HWCAP2; older headers lack them
+  if ((getauxval(AT_HWCAP2) & kSme) != 0) return (getauxval(AT_HWCAP) & kSve) != 0 ? "ARMV8SVE" : "ARMV8";
 #endif
   return nullptr;
 }
