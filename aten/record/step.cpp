@@ -149,9 +149,9 @@ void Step::plan(Budget budget) {
   std::vector<Call> calls;
   calls.reserve(r.calls.size() + results_.size());
   auto next = chains.begin();
-  const size_t boundary = r.two_parts ? r.first_calls : r.calls.size();
+  const size_t boundary = r.first_calls;
   for (size_t i = 0; i <= r.calls.size(); ++i) {
-    if (i == boundary) r.first_calls = calls.size();
+    if (r.two_parts && i == boundary) r.first_calls = calls.size();
     for (int slot : before[i]) {
       Call& made = calls.emplace_back();
       made.kind =
@@ -167,6 +167,7 @@ void Step::plan(Budget budget) {
       calls.push_back(std::move(r.calls[i]));
     }
   }
+  if (!r.two_parts) r.first_calls = calls.size();  // with results that the host makes: behind the last call
   r.calls = std::move(calls);
   for (size_t i = 0; i < r.calls.size(); ++i) {
     if (r.calls[i].kind == Call::Kind::Guard) committed_ = i + 1;
