@@ -1,6 +1,7 @@
 #include "tapegrad/aten/record/native_step.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "tapegrad/c10/threads/uninterrupted.h"
@@ -11,6 +12,7 @@ namespace {
 
 constinit thread_local NativeTrace* tracing = nullptr;
 constinit thread_local bool dry = false;
+constinit std::atomic<int64_t> traces = 0;
 
 Tensor copy_of(const Tensor& t) {
   const ModeGuard plain(kModeNoGrad, kModeTrace | kModeRecord);
@@ -187,7 +189,7 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
 // --- NativeTrace ---
 
 NativeTrace::NativeTrace(TensorSpan feeds, Recorder& recorder)
-    : step_(std::make_unique<NativeStep>()), recorder_(recorder) {
+    : step_(std::make_unique<NativeStep>()), recorder_(recorder), first_(traces++ << 32) {
   for (const Tensor& t : feeds) {
     if (memory_.contains(t.impl()->storage().get())) refuse("arguments of it share memory");
     step_->inputs.push_back(add(t));
@@ -424,6 +426,7 @@ int NativeTrace::number(char rule, NativeStep::Term a, NativeStep::Term b) {
 }
 
 void NativeTrace::pin(int symbol) {
+  if (symbol < 0) return;
   const int64_t value = symbols_.at(static_cast<size_t>(symbol));
   number('=', {symbol, value}, {-1, value});
   step_->operations.back().name = origins_[static_cast<size_t>(symbol)];

@@ -111,10 +111,15 @@ class TG_API NativeTrace {
   // The program reads sizes, and where the numbers go is followed: the first of the symbols for them, or -1.
   int follow(const Tensor& t, const char* what, int which);
   int next_symbol() const noexcept { return static_cast<int>(step_ ? step_->symbols : 0); }
+  // Symbols as objects of the program have them, which may outlive the step: those of another one are none here, -1.
+  int64_t outside(int symbol) const noexcept { return symbol < 0 ? -1 : first_ + symbol; }
+  int inside(int64_t symbol) const noexcept {
+    return symbol < first_ || symbol - first_ >= next_symbol() ? -1 : static_cast<int>(symbol - first_);
+  }
   // What the program computes: "+-*/%" (as `//` and `%` of Python) give a symbol, comparisons "<l=!>g" -1: they must
   // come out as they did.
   int number(char rule, NativeStep::Term a, NativeStep::Term b);
-  // The number must be the same.
+  // The number must be the same; -1: there is none.
   void pin(int symbol);
   // A function is about to be given this number.
   void given(NativeStep::Term number);
@@ -144,6 +149,7 @@ class TG_API NativeTrace {
   std::vector<weak_intrusive_ptr<StorageImpl>> kept_;  // whose addresses must not be given to others
   std::unordered_map<const StorageImpl*, int> memory_;
   std::vector<const TensorImpl*> feeds_;
+  const int64_t first_;                  // outside, of the first symbol
   std::vector<int64_t> symbols_;         // their values
   std::vector<std::string> origins_;     // and where they were read or computed
   std::vector<NativeStep::Term> given_;  // to the next function

@@ -53,9 +53,9 @@ PyObject* peek(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
-PyObject* new_followed(int64_t value, int symbol) {
-  return check(
-      PyObject_CallFunction(reinterpret_cast<PyObject*>(followed_type), "Li", static_cast<long long>(value), symbol));
+PyObject* new_followed(int64_t value, int64_t symbol) {
+  return check(PyObject_CallFunction(reinterpret_cast<PyObject*>(followed_type), "LL", static_cast<long long>(value),
+                                     static_cast<long long>(symbol)));
 }
 
 // clang-format off
@@ -73,13 +73,14 @@ PyMethodDef reads_functions[] = {
       record::NativeTrace* trace = record::NativeTrace::now();
       if (trace != nullptr && symbols == Py_None) trace->pin_given();
       if (trace != nullptr && symbols != Py_None)
-        for (int64_t symbol : to_ints(symbols, {"_pin_sizes", "symbols", 1})) trace->pin(static_cast<int>(symbol));
+        for (int64_t symbol : to_ints(symbols, {"_pin_sizes", "symbols", 1})) trace->pin(trace->inside(symbol));
     }>(),
     // (rule, value, symbol, value, symbol): see NativeTrace::number; -1 where nothing is written down.
     method<"_followed_number", [](std::string_view rule, int64_t a, int64_t x, int64_t b, int64_t y) {
       record::NativeTrace* trace = record::NativeTrace::now();
       if (trace == nullptr || rule.size() != 1) return int64_t{-1};
-      return int64_t{trace->number(rule[0], {static_cast<int>(x), a}, {static_cast<int>(y), b})};
+      const int first = trace->inside(x), second = trace->inside(y);
+      return first < 0 && second < 0 ? int64_t{-1} : trace->outside(trace->number(rule[0], {first, a}, {second, b}));
     }>(),
     {"_set_reader", set_reader, METH_O, "What is asked where this thread's recorded step reads numbers, or None; returns the former one."},
     {"_peek", as_c_function(peek), METH_FASTCALL, "_peek(tensor, 'item'): what the method gives, an object of its own, unrecorded."},
@@ -115,8 +116,10 @@ void note_followed(PyObject* o, bool as_integer) {
   record::NativeTrace* trace = record::NativeTrace::now();
   if (trace == nullptr) return;
   const PyRef number = own(PyObject_GetAttrString(o, "symbol"));
-  const auto symbol = static_cast<int>(PyLong_AsLong(number.get()));
-  if (symbol == -1 && PyErr_Occurred()) throw_python_error();
+  const int64_t outside = PyLong_AsLongLong(number.get());
+  if (outside == -1 && PyErr_Occurred()) throw_python_error();
+  const int symbol = trace->inside(outside);
+  if (symbol < 0) return;
   if (!as_integer) return trace->pin(symbol);
   if (reader != nullptr) {
     const PyRef asked = PyRef::borrow(reader);
@@ -132,11 +135,12 @@ PyObject* follow_sizes(const Tensor& t, const char* what, int which) {
     return nullptr;
   const PyRef asked = PyRef::borrow(reader);
   const int count = which == record::kAskedSizes ? t.ndim() : 1;
-  const PyRef answer = own(PyObject_CallMethod(asked.get(), "follows", "iii", trace->next_symbol(), count,
-                                               which == record::kAskedSizes ? 1 : 0));
+  const auto next = static_cast<long long>(trace->outside(trace->next_symbol()));
+  const PyRef answer =
+      own(PyObject_CallMethod(asked.get(), "follows", "Lii", next, count, which == record::kAskedSizes ? 1 : 0));
   if (answer.get() != Py_True) return nullptr;
   if (which >= 0) trace->asked(t, what, record::kAskedNdim);
-  const int symbol = trace->follow(t, what, which);
+  const int64_t symbol = trace->outside(trace->follow(t, what, which));
   if (symbol < 0) return nullptr;
   if (which == record::kAskedNumel) return new_followed(t.numel(), symbol);
   if (which >= 0) return new_followed(t.impl()->size(which), symbol);

@@ -238,7 +238,9 @@ def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
     if code is None:
         return None
     start = code.now(frame)
-    if not code.list[start].opname.startswith(("LOAD_ATTR", "CALL")):
+    # By a tensor itself: another function may read sizes of its own accord, and give what it has made of them.
+    by = code.function(start) if code.list[start].opname.startswith("CALL") else start
+    if by is None or code.list[by].argval not in ("shape", "size", "numel", "nelement"):
         return None
     given: set[int] = set()
     compared: list[_Entry] = []  # with what, where that comes first
@@ -284,6 +286,8 @@ def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
                 elif place == 1 and not constant:
                     others.append((taken[0].made, k))
             elif name in ("CALL", "CALL_METHOD", "CALL_KW") and place >= 2 or name in ("CALL_FUNCTION", "CALL_FUNCTION_KW") and place >= 1:
+                if _may_vary(code, k) or _asks_for_type(_called(code, k, frame)):
+                    return None
                 given.add(k)
             elif name not in ("POP_TOP", "TO_BOOL", "UNARY_NOT", "FORMAT_VALUE", "FORMAT_SIMPLE") and not name.startswith("POP_JUMP"):
                 return None
@@ -304,6 +308,16 @@ def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
 def _in_loop(code: _Code, k: int) -> bool:
     return any("BACKWARD" in j.opname and j.argval <= code.offsets[k] or j.opname == "JUMP_ABSOLUTE" and j.argval <= code.offsets[k]
                for j in code.list[k + 1:])
+
+
+def _may_vary(code: _Code, k: int) -> bool:
+    """Whether a call may be of one function first and then of another one, which is not seen: calls of types are not."""
+    at = code.function(k)
+    return _in_loop(code, k) and (at is None or not code.list[at].opname.startswith("LOAD_") or code.list[at].argval in code.changed)
+
+
+def _asks_for_type(function) -> bool:
+    return function is type or type(function) is FunctionType and "type" in function.__code__.co_names
 
 
 def _is_constant_index(code: _Code, at: int) -> bool:
@@ -328,7 +342,7 @@ def _constant(code: _Code, at: int, frame: FrameType):
     if i.opname == "LOAD_FAST" and i.argval not in code.changed:
         return frame.f_locals.get(i.argval)
     if i.opname == "LOAD_GLOBAL" and i.argval not in code.changed:
-        return frame.f_globals.get(i.argval)
+        return frame.f_globals.get(i.argval, vars(builtins).get(i.argval))
     if i.opname == "LOAD_ATTR" and not _has_null(i) and code.taken[at][0].made >= 0 and i.argval not in code.changed:
         owner = _constant(code, code.taken[at][0].made, frame)
         # Of an instance with a dictionary, and by no code of the program.
@@ -353,19 +367,25 @@ def calls_directly(frame: FrameType, callee: CodeType) -> bool:
     code = _codes.get(frame.f_code)  # `uses` was asked before
     if code is None or code.list[code.now(frame)].opname not in ("CALL", "CALL_METHOD", "CALL_FUNCTION", "CALL_FUNCTION_EX"):
         return False
-    at = code.function(code.now(frame))
+    function = _called(code, code.now(frame), frame)
+    return type(function) is FunctionType and function.__code__ is callee
+
+
+def _called(code: _Code, k: int, frame: FrameType):
+    """The function that is called, where that is one all the time; or None."""
+    at = code.function(k)
     if at is None:
-        return False
+        return None
     i, function = code.list[at], None
     if i.opname == "LOAD_DEREF" and i.argval in frame.f_code.co_freevars and i.argval not in code.changed:
         function = frame.f_locals.get(i.argval)
-    elif i.opname in ("LOAD_METHOD", "LOAD_ATTR") and code.taken[at][0].made >= 0:
+    elif i.opname in ("LOAD_METHOD", "LOAD_ATTR") and code.taken[at] and code.taken[at][0].made >= 0:
         owner = _constant(code, code.taken[at][0].made, frame)
         if type(owner).__getattribute__ is object.__getattribute__ and i.argval not in _variables(owner):
             function = _of_class(owner, i.argval)
     else:
         function = _constant(code, at, frame)
-    return type(function) is FunctionType and function.__code__ is callee
+    return function
 
 
 def _uses(code: _Code, start: int, what: str, frame: FrameType) -> Uses | None:
