@@ -38,10 +38,11 @@ bool is_one_element(const conv::Geometry& g) {
   return true;
 }
 
-Tensor images(const Tensor& t, int64_t first, int64_t count) {
-  DimVector sizes(t.sizes());
-  sizes[0] = count;
-  return alias_tensor(t, sizes, t.strides(), t.storage_offset() + first * t.stride(0));
+// Planes of some images, which are contiguous; signals, and volumes of one layer, are planes, too.
+Tensor images(const Tensor& t, int64_t first, int64_t count, const int64_t (&spatial)[3]) {
+  const int64_t channels = t.size(1), h = spatial[1], w = spatial[2];
+  const DimVector sizes{count, channels, h, w}, strides{channels * h * w, h * w, w, 1};
+  return alias_tensor(t, sizes, strides, t.storage_offset() + first * strides[0]);
 }
 
 bool by_products(const conv::Geometry& g, const Tensor& output, const Tensor& input, const Tensor& out) {
@@ -56,14 +57,14 @@ bool by_products(const conv::Geometry& g, const Tensor& output, const Tensor& in
   const Workspace partial(static_cast<size_t>(each * numel * kItem), work);
   for (int64_t first = 0; first < g.n; first += each) {
     const int64_t count = std::min(each, g.n - first);
-    Tensor columns = images(input, first, count);
+    Tensor columns = images(input, first, count, g.in);
     if (patches) {
       const Tensor written = empty_tensor({count, width, places}, DType::float32, out.device());
       im2col_cuda(columns, {g.kernel + 1, 2}, {g.dilation + 1, 2}, {g.pad + 1, 2}, {g.stride + 1, 2}, written);
       columns = written;
     }
     work.use(columns);
-    const Tensor gradients = images(output, first, count);
+    const Tensor gradients = images(output, first, count, g.out);
     const Matrix left{gradients.data_ptr(), places, 1, g.oc * places},
         right{columns.data_ptr(), 1, places, width * places};
     if (!library_product(work, {DType::float32, count, g.oc, width, places, 1, left, right, 0, partial.data()}))

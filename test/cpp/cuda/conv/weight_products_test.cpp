@@ -21,15 +21,23 @@ namespace {
 
 struct Case {
   int64_t n, ic, oc, side, kernel, stride, padding, dilation = 1, groups = 1;
+  size_t spatial = 2;
   int64_t out() const { return (side + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1; }
+  // (a, b, spatial...); of volumes the depth, whose numbers are all `depth`, comes first.
+  DimVector sizes(std::initializer_list<int64_t> first, int64_t spatial_size, int64_t depth = 1) const {
+    DimVector all(first);
+    if (spatial == 3) all.push_back(depth);
+    all.resize(first.size() + spatial, spatial_size);
+    return all;
+  }
 };
 
 // The products that were asked for; the result is compared with that of the convolution's own kernels.
 int products_of(const Case& c, DType dtype = DType::float32) {
-  const Tensor input = filled(DimVector{c.n, c.ic, c.side, c.side}, dtype, 1),
-               grad = filled(DimVector{c.n, c.oc, c.out(), c.out()}, dtype, 2);
-  const DimVector weight{c.oc, c.ic / c.groups, c.kernel, c.kernel}, stride{c.stride, c.stride},
-      padding{c.padding, c.padding}, dilation{c.dilation, c.dilation};
+  const Tensor input = filled(c.sizes({c.n, c.ic}, c.side), dtype, 1),
+               grad = filled(c.sizes({c.n, c.oc}, c.out()), dtype, 2);
+  const DimVector weight = c.sizes({c.oc, c.ic / c.groups}, c.kernel), stride = c.sizes({}, c.stride),
+                  padding = c.sizes({}, c.padding, 0), dilation = c.sizes({}, c.dilation);
   const auto run = [&] { return _conv_grad_weight(grad, input, weight, stride, padding, dilation, c.groups); };
   const Tensor own = run();
   CHECK(difference(own, with_products(run)) < 2e-3);
@@ -42,6 +50,12 @@ TEST_CASE("Weights of one element and of first layers have gradients by products
   REQUIRE(tapegrad_cuda_init() > 0);
   const Case one{3, 6, 5, 4, 1, 1, 0}, first{2, 3, 4, 9, 3, 2, 1}, dilated{2, 1, 4, 9, 3, 1, 2, 2};
   for (const Case& c : {one, first, dilated, Case{1, 2, 3, 5, 5, 1, 0}}) CHECK(products_of(c) == 1);
+  for (const Case& c : {one, first, dilated})  // signals, and volumes of one layer
+    for (const size_t spatial : {size_t{1}, size_t{3}}) {
+      Case other = c;
+      other.spatial = spatial;
+      CHECK(products_of(other) == 1);
+    }
   takes = [](const cuda::Product&) { return false; };
   CHECK(products_of(one) == 1);
   takes = nullptr;
