@@ -172,7 +172,10 @@ void load_padded(char* buffer, const char* from, int64_t n) {
 // Fewer than 64 bytes or, of wide elements, some more.
 TG_INLINE void store_rest(char* to, const char* from, int64_t bytes) {
 #if defined(__AVX512F__)
-  if (bytes < 64) return _mm512_mask_storeu_epi8(to, (__mmask64{1} << bytes) - 1, _mm512_loadu_si512(from));
+  if (bytes < 64) {
+    const __mmask64 some = (__mmask64{1} << bytes) - 1;
+    return _mm512_mask_storeu_epi8(to, some, _mm512_maskz_loadu_epi8(some, from));
+  }
 #endif
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
