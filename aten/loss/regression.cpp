@@ -1,5 +1,6 @@
 // Losses between values of one shape.
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "tapegrad/aten/functions_compare.h"
@@ -19,7 +20,7 @@ namespace {
 
 using Flag = std::optional<bool>;
 
-// With weights, the mean divides by their sum, as PyTorch's weighted losses do.
+// With weights, the mean divides by their sum, as those of PyTorch's losses do (but huber_loss).
 Tensor weighted(const Tensor& loss, const Tensor& weight, Reduction reduction) {
   if (!weight.defined()) return apply_reduction(loss, reduction);
   const Tensor scaled = loss * weight;
@@ -54,7 +55,10 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Flag size_avera
   const Reduction r = parse_reduction(reduction, size_average, reduce, "smooth_l1_loss");
   TG_CHECK(beta >= 0, Runtime, "smooth_l1_loss: beta must not be negative: got {}", beta);
   warn_of_broadcast(input, target);
-  return apply_reduction(beta == 0 ? abs(input - target) : _huber(input, target, beta, 1 / beta), r);
+  // A curve that is narrower than numbers can say: a line.
+  const bool wide = promote_types(input.dtype(), target.dtype()) == DType::float64;
+  const bool curved = 1 / beta <= (wide ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max());
+  return apply_reduction(curved ? _huber(input, target, beta, 1 / beta) : abs(input - target), r);
 }
 
 Tensor huber_loss(const Tensor& input, const Tensor& target, std::string_view reduction, double delta,
@@ -62,7 +66,8 @@ Tensor huber_loss(const Tensor& input, const Tensor& target, std::string_view re
   const Reduction r = parse_reduction(reduction, "huber_loss");
   TG_CHECK(delta > 0, Runtime, "huber_loss: delta must be positive: got {}", delta);
   warn_of_broadcast(input, target);
-  return weighted(_huber(input, target, delta, 1), weight, r);
+  const Tensor loss = _huber(input, target, delta, 1);
+  return apply_reduction(weight.defined() ? loss * weight : loss, r);  // PyTorch divides by the number here
 }
 
 Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, bool log_input, bool full, Flag size_average,

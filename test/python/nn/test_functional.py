@@ -256,3 +256,21 @@ def test_names_of_torch_for_gradients_and_dimensions():
     del x._grad
     assert x.grad is None
     assert [getattr(tapegrad.nn, f"InstanceNorm{d}d")(2)._get_no_batch_dim() for d in (1, 2, 3)] == [2, 3, 4]
+
+
+def test_the_weighted_mean_of_huber_loss_divides_by_the_number():
+    for weight in ([1.0, 2, 3, 4], [0.0, 0, 0, 0]):
+        ours, theirs = (lib.nn.functional.huber_loss(lib.arange(4.0), lib.zeros(4), weight=lib.tensor(weight)) for lib in (tapegrad, torch))
+        assert float(ours) == float(theirs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("beta", [1e-30, 1e-40, 1e-45, 5e-324])
+def test_smooth_l1_loss_of_a_beta_whose_reciprocal_overflows(beta, dtype):
+    found = []
+    for lib in (tapegrad, torch):
+        x = lib.tensor([0.0, 1, -2, math.inf, 1e-3], dtype=getattr(lib, dtype), requires_grad=True)
+        loss = lib.nn.functional.smooth_l1_loss(x, lib.zeros(5, dtype=x.dtype), reduction="none", beta=beta)
+        loss.backward(lib.ones_like(loss))
+        found.append((loss.tolist(), x.grad.tolist()))
+    assert found[0] == found[1]
