@@ -106,6 +106,11 @@ Tensor t(const Tensor& input) {
 }
 
 namespace {
+int64_t wrap_place(int64_t dim, const Tensor& input, const char* op) {
+  TG_CHECK(input.ndim() > 0, Index, "{}: a tensor of no dimensions has no place to choose", op);
+  return wrap_dim(dim, input.ndim(), op);
+}
+
 // Entries `chosen` of a tensor, with the coordinates that the rows say.
 Tensor entries(const Tensor& input, const std::vector<Tensor>& rows, const Tensor& chosen, DimVector sizes,
                bool coalesced) {
@@ -130,7 +135,7 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index, bool)
            Index, "index_select: expected a dense index of int64 or int32 with one dimension: got {} {}", index.dtype(),
            format_ints(index.sizes()));
   const int64_t dims = sparse_dims(input);
-  dim = wrap_dim(dim, input.ndim(), "index_select");
+  dim = wrap_place(dim, input, "index_select");
   DimVector sizes(input.sizes());
   sizes[static_cast<size_t>(dim)] = index.numel();
   if (dim >= dims)
@@ -160,7 +165,7 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index, bool)
 Tensor select(const Tensor& input, int64_t dim, int64_t index) {
   const SparseImpl& impl = impl_of(input, "select");
   const int64_t dims = sparse_dims(input);
-  dim = wrap_dim(dim, input.ndim(), "select");
+  dim = wrap_place(dim, input, "select");
   index = geometry::wrap_index(index, input.size(dim), dim, "select");
   DimVector sizes(input.sizes());
   sizes.erase(static_cast<size_t>(dim));

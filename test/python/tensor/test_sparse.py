@@ -326,6 +326,13 @@ def test_index_select_gradient(optimizer):
         assert tg.equal(one, other) and one[0].tolist() == [0.0, 1.0, 2.0] and one[1].tolist() != [3.0, 4.0, 5.0]
 
 
+def test_a_number_has_no_place_to_choose():
+    number = tg.sparse_coo_tensor(tg.zeros((0, 1), dtype=tg.int64), tg.tensor([1.0]), ())
+    for choose in (lambda: number.select(0, 0), lambda: number.index_select(0, tg.tensor([0])), lambda: number[0]):
+        with pytest.raises(IndexError):
+            choose()
+
+
 def test_index_select_gradients_have_rows_or_are_refused():
     w = tg.nn.Parameter(tg.ones(4, 3))
     w.index_select(-2, tg.tensor([2]), sparse_grad=True).sum().backward()
