@@ -88,7 +88,7 @@ def holds_attributes_only(cls: type) -> bool:
     if issubclass(cls, enum.Enum):
         return True
     return (cls.__new__ is object.__new__ and cls.__reduce__ is object.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
-            and not any(hasattr(cls, name) for name in ("__setstate__", "__del__", "__getnewargs__", "__getnewargs_ex__")))
+            and not any(name in vars(base) for base in cls.__mro__ for name in ("__setstate__", "__del__", "__getnewargs__", "__getnewargs_ex__")))
 
 
 def program_class(module: str, name: str):
@@ -100,7 +100,10 @@ def program_class(module: str, name: str):
     found = sys.modules.get(module)
     for part in name.split("."):
         found = None if found is None or part.startswith("__") else vars(found).get(part)
-    return found if isinstance(found, type) and found.__module__ == module else None
+    if not isinstance(found, type) or found.__module__ != module:
+        return None
+    kind = type(found)  # a class of the file may be a key of a dictionary: no method of its metaclass runs then
+    return found if kind.__hash__ is type.__hash__ and kind.__eq__ is type.__eq__ else None
 
 
 def plain_class(module: str, name: str):
@@ -111,7 +114,7 @@ def plain_class(module: str, name: str):
 
 def class_named(value) -> list | None:
     """[module, class] of a class that stands in data itself, or None."""
-    if not isinstance(value, type) or "<" in value.__qualname__:
+    if not isinstance(value, type) or not isinstance(value.__module__, str) or "<" in value.__qualname__:
         return None
     named = [value.__module__, value.__qualname__]
     allowed = dict(map(_named, _safe)).get(".".join(named)) is value

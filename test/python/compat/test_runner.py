@@ -199,7 +199,7 @@ def test_versions_compare_as_torch_s():
 
 
 OBJECTS = """
-import dataclasses, enum, sys
+import dataclasses, enum, sys, zipfile
 import torch
 
 class Mode(str, enum.Enum):
@@ -290,7 +290,8 @@ if __name__ == "__main__":
             assert torch.load(name)[1:] == (Guarded, torch.nn.Linear)
     assert torch.load("class.pt", weights_only=False)[1:] == (Guarded, torch.nn.Linear)
     import subprocess
-    for value in subprocess.Popen, int, type("Local", (), {"__qualname__": "f.<locals>.Local"}):
+    for value in (subprocess.Popen, int, type("Local", (), {"__qualname__": "f.<locals>.Local"}), type("Nowhere", (), {"__module__": None}),
+                  type("Hashed", (), {"__module__": 5})):
         try:
             torch.save(value, "class.pt")
         except TypeError as error:
@@ -304,6 +305,23 @@ if __name__ == "__main__":
         except RuntimeError:
             continue
         sys.exit(f"{named} was found")
+    class Meta(type):
+        def __hash__(cls):
+            sys.exit("a metaclass hashed its class for a file")
+
+        def __getattr__(cls, name):
+            sys.exit(f"a metaclass was asked for {name} for a file")
+
+    class Key(metaclass=Meta):
+        pass
+
+    Key.__qualname__ = "Key"
+    sys.modules["__main__"].Key = Key
+    for stream in b"\\x80\\x02}c__main__\\nKey\\nK\\x01s.", b"\\x80\\x02c__main__\\nKey\\n)\\x81.":
+        with zipfile.ZipFile("key.pt", "w") as archive:
+            archive.writestr("a/data.pkl", stream)
+            archive.writestr("a/version", "3\\n")
+        refused("key.pt", "__main__.Key")
     few = Open._member_map_.pop("FEW")
     for name in "open.pt", "open.bin":
         refused(name, "no Open has the value (('a',")
