@@ -80,8 +80,8 @@ bool by_products(const conv::Geometry& g, const Tensor& output, const Tensor& in
 bool weight_grad_by_products(const conv::Geometry& g, const Tensor& output, const Tensor& input, const Tensor& out) {
   const bool tf32 = cudnn_switch(CudnnSwitch::AllowTF32) != 0;
   // Products may not round where convolutions may not. In TF32 the library is fast but for first layers.
-  if (out.dtype() != DType::float32 || (allow_tf32() && !tf32) || g.groups != 1 || g.in[0] != 1 || g.kernel[0] != 1 ||
-      g.pad[0] != 0 || !(is_one_element(g) ? !tf32 : g.ic <= kFewChannels) ||
+  if (out.dtype() != DType::float32 || (allow_tf32() && !tf32) || !g.regular() || g.groups != 1 || g.in[0] != 1 ||
+      g.kernel[0] != 1 || g.pad[0] != 0 || !(is_one_element(g) ? !tf32 : g.ic <= kFewChannels) ||
       product_library.load(std::memory_order_acquire) == nullptr || !output.is_contiguous() || !input.is_contiguous() ||
       !out.is_contiguous())
     return false;
