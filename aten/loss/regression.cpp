@@ -57,7 +57,8 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Flag size_avera
   warn_of_broadcast(input, target);
   // A curve that is narrower than numbers can say: a line.
   const bool wide = promote_types(input.dtype(), target.dtype()) == DType::float64;
-  const bool curved = 1 / beta <= (wide ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max());
+  const bool curved =
+      beta != 0 && 1 / beta <= (wide ? std::numeric_limits<double>::max() : std::numeric_limits<float>::max());
   return apply_reduction(curved ? _huber(input, target, beta, 1 / beta) : abs(input - target), r);
 }
 
