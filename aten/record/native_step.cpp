@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "tapegrad/c10/threads/uninterrupted.h"
 
@@ -13,14 +12,6 @@ namespace {
 constinit thread_local NativeTrace* tracing = nullptr;
 constinit thread_local bool dry = false;
 constinit std::atomic<int64_t> traces = 0;
-
-Tensor copy_of(const Tensor& t) {
-  const ModeGuard plain(kModeNoGrad, kModeTrace | kModeRecord);
-  Tensor copy(make_intrusive<TensorImpl>(allocate_storage(t.impl()->storage()->nbytes(), Device()), t.dtype(),
-                                         t.sizes(), t.strides(), t.storage_offset()));
-  std::memcpy(copy.impl()->storage()->data(), t.impl()->storage()->data(), t.impl()->storage()->nbytes());
-  return copy;
-}
 
 DimVector answer_to(const Tensor& t, int which) {
   switch (which) {
@@ -107,16 +98,8 @@ std::vector<Tensor> NativeStep::run(TensorSpan feeds) const {
     switch (o.kind) {
       case Operation::Kind::Function: {
         std::vector<Value> arguments = o.arguments;
-        for (const Place& p : o.tensors) {
-          Value& v = arguments[static_cast<size_t>(p.argument)];
-          const Tensor& t = now[static_cast<size_t>(p.value)];
-          if (p.item >= 0)
-            std::get<ListValue>(v).tensors[static_cast<size_t>(p.item)] = t;
-          else if (std::holds_alternative<Operand>(v))
-            v = Operand(t);
-          else
-            v = t;
-        }
+        for (const Place& p : o.tensors)
+          set_tensor(arguments[static_cast<size_t>(p.argument)], p.item, now[static_cast<size_t>(p.value)]);
         for (const Followed& f : o.followed)
           set_integer(arguments[static_cast<size_t>(f.argument)], f.item, known[static_cast<size_t>(f.symbol)]);
         std::vector<dispatch::Argument> references;

@@ -186,16 +186,10 @@ std::vector<Tensor> Program::run(TensorSpan given, const std::vector<int64_t>& s
       set_integer(arguments[static_cast<size_t>(fit.argument)], fit.item, to);
     }
     for (const Place& p : o.tensors) {
-      Value& v = arguments[static_cast<size_t>(p.argument)];
       const Tensor& t = now[static_cast<size_t>(p.value)];
       TG_CHECK(t.defined(), Runtime, "program: {} is used before it is computed",
                values[static_cast<size_t>(p.value)].name);
-      if (p.item >= 0)
-        std::get<ListValue>(v).tensors[static_cast<size_t>(p.item)] = t;
-      else if (std::holds_alternative<Operand>(v))
-        v = Operand(t);
-      else
-        v = t;
+      set_tensor(arguments[static_cast<size_t>(p.argument)], p.item, t);
     }
     std::vector<Tensor> results;
     if (o.function == nullptr) {

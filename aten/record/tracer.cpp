@@ -1,7 +1,6 @@
 #include "tapegrad/aten/record/tracer.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "tapegrad/aten/record/control.h"
 #include "tapegrad/aten/record/native_step.h"
@@ -22,14 +21,6 @@ std::vector<Tensor> tensors_of(const NamedValues& named) {
 bool same_view(const TensorImpl& a, const TensorImpl& b) {
   return a.storage() == b.storage() && a.dtype() == b.dtype() && a.offset() == b.offset() && a.sizes() == b.sizes() &&
          a.strides() == b.strides();
-}
-
-Tensor copy_of(const Tensor& t) {
-  const ModeGuard plain(kModeNoGrad, kModeTrace | kModeRecord);
-  Tensor copy(make_intrusive<TensorImpl>(allocate_storage(t.impl()->storage()->nbytes(), Device()), t.dtype(),
-                                         t.sizes(), t.strides(), t.storage_offset()));
-  std::memcpy(copy.impl()->storage()->data(), t.impl()->storage()->data(), t.impl()->storage()->nbytes());
-  return copy;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tapegrad/aten/record/value.h"
 
 #include <bit>
+#include <cstring>
 
 namespace tapegrad::record {
 
@@ -10,6 +11,14 @@ bool same_number(const Scalar& a, const Scalar& b) {
     return std::pair(std::bit_cast<uint64_t>(z.real()), std::bit_cast<uint64_t>(z.imag()));
   };
   return a.kind() == b.kind() && (a.is_integral() ? a == b : bits(a) == bits(b));
+}
+
+Tensor copy_of(const Tensor& t) {
+  const ModeGuard plain(kModeNoGrad, kModeTrace | kModeRecord);
+  Tensor copy(make_intrusive<TensorImpl>(allocate_storage(t.impl()->storage()->nbytes(), Device()), t.dtype(),
+                                         t.sizes(), t.strides(), t.storage_offset()));
+  std::memcpy(copy.impl()->storage()->data(), t.impl()->storage()->data(), t.impl()->storage()->nbytes());
+  return copy;
 }
 
 dispatch::Argument refer_to(Value& value, dispatch::ArgumentType type) {

@@ -24,6 +24,9 @@ using Value = std::variant<std::monostate, Tensor, Operand, ListValue, IntsValue
                            std::optional<bool>, std::optional<std::vector<double>>, DType, std::optional<DType>,
                            std::optional<Device>, std::optional<MemoryFormat>, GeneratorPtr, PhiloxState>;
 
+// The same numbers in memory of its own; of a tensor on the CPU. No mode sees it.
+Tensor copy_of(const Tensor& t);
+
 // The value of an argument; keep(tensor) gives the tensor that is kept in the place of one.
 template <class Keep>
 Value value_of(const dispatch::Argument& from, Keep&& keep);
@@ -66,6 +69,16 @@ void for_integers(const Value& v, F&& f) {
     const Scalar s = number->tensor().item();
     if (s.kind() == Scalar::Kind::Int) f(-1, s.to<int64_t>());
   }
+}
+
+// Tensor number `item` of an argument that is a list, or the argument, with item -1.
+inline void set_tensor(Value& v, int item, const Tensor& t) {
+  if (item >= 0)
+    std::get<ListValue>(v).tensors[static_cast<size_t>(item)] = t;
+  else if (std::holds_alternative<Operand>(v))
+    v = Operand(t);
+  else
+    v = t;
 }
 
 inline void set_integer(Value& v, int item, int64_t to) {

@@ -25,8 +25,8 @@ struct Block {
     int64_t h, row, all;  // all: among the rows of all heads
   };
   TG_DEVICE Line line(int64_t i) const {
-    if (rows != z.rows) return {head + i / rows, row + i % rows, (head + i / rows) * z.rows + row + i % rows};
-    return {head + i / z.rows, i % z.rows, head * z.rows + i};
+    const int64_t h = head + i / rows, at = row + i % rows;
+    return {h, at, h * z.rows + at};
   }
 };
 

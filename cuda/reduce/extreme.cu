@@ -35,7 +35,6 @@ struct Extreme {
   int64_t* places;
   int64_t n, inner, parts, part;  // part: elements of each
   Best<C>* partial;               // [lines, parts] where there are several
-  bool packed;                    // lines are dense and begin at multiples of 16 bytes
 
   TG_DEVICE const T* line_at(int64_t line) const { return x + (line / inner * n * inner + line % inner); }
   TG_DEVICE static C load(const T* p) {
@@ -59,15 +58,7 @@ struct Extreme {
       if (best.place < 0 || (kMax ? v > best.value : v < best.value) || (v != v && best.value == best.value))
         best = {v, i};
     };
-    if (packed) {
-      for_packs<T>(g, n, true, [&]<int V>(int64_t i) {
-        T v[V];
-        load_pieces<T, V>(v, first + i);
-        TG_UNROLL
-        for (int j = 0; j < V; ++j) look(load(v + j), i + j);
-      });
-    }
-    int64_t i = packed ? end : begin + g.lane();
+    int64_t i = begin + g.lane();
     for (; i + (kEach - 1) * step < end; i += kEach * step) {
       C v[kEach];
       TG_UNROLL
@@ -116,8 +107,7 @@ void find(const Tensor& given, const Extent& e, const Tensor& values, const Tens
                                   e.inner,
                                   parts,
                                   (e.n + parts - 1) / parts,
-                                  static_cast<B*>(partial.data()),
-                                  parts == 1 && e.inner == 1 && in_packs(e.n, {&input})};
+                                  static_cast<B*>(partial.data())};
       for_lines(work, lines * parts, body.part, parts == 1 && e.inner > 1, body);
       if (parts > 1) for_lines(work, lines, parts, false, MergeExtremes<kMax, T>{body});
     }

@@ -11,11 +11,7 @@
 #include "tapegrad/cuda/memory/device_allocator.h"
 
 using namespace tapegrad;
-using cuda::own_products::asked;
-using cuda::own_products::difference;
-using cuda::own_products::filled;
-using cuda::own_products::takes;
-using cuda::own_products::with_products;
+using namespace cuda::own_products;
 
 namespace {
 
