@@ -92,7 +92,7 @@ asan:  ## run the C++ tests under AddressSanitizer and UBSan
 
 tsan:  ## run the C++ tests of what threads and processes share under ThreadSanitizer
 	@tools/setup.sh build
-	@tools/tsan.sh
+	@tools/sanitizers/tsan.sh
 
 lint:  ## clang-format and ruff on everything, clang-tidy on what changed since main
 	@tools/setup.sh build dev

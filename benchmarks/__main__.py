@@ -9,32 +9,24 @@ import time
 from pathlib import Path
 
 from . import (
-    convolution,
     cuda,
     digits,
     distributed,
-    families,
-    few_rows,
     files,
-    fourier,
     harness,
     importing,
-    layers,
-    linalg,
-    matmul,
     memory,
     overhead,
     processes,
     profiling,
     promises,
-    quantized,
     recorded,
     recorded_memory,
     report,
     rows,
-    transforms,
 )
 from .harness import duration, measure
+from .operators import convolution, families, few_rows, fourier, layers, linalg, matmul, quantized, transforms
 
 GROUPS = {"overhead": overhead, "memory": memory, "matmul": matmul, "convolution": convolution, "layers": layers, "linalg": linalg,
           "fft": fourier, "digits": digits, "families": families, "rows": rows, "files": files, "processes": processes, "vmap": transforms,

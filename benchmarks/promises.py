@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import tapegrad as tg
 
-from . import families
 from .harness import Case, duration, geometric_mean, measure
+from .operators import families
 from .overhead import tiny_mlp
 
 

@@ -44,7 +44,7 @@ if(test_sources)
 endif()
 
 # The lowest layers and the engines of one machine, and their tests in a program of their own: what several threads and processes share is
-# looked at by ThreadSanitizer (tools/tsan.sh), for which the whole library would take too long to compile.
+# looked at by ThreadSanitizer (tools/sanitizers/tsan.sh), for which the whole library would take too long to compile.
 file(GLOB_RECURSE shared_sources CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/c10/*.cpp" "${PROJECT_SOURCE_DIR}/multiprocessing/*.cpp"
   "${PROJECT_SOURCE_DIR}/test/cpp/c10/*.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/multiprocessing/*.cpp"

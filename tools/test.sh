@@ -25,7 +25,7 @@ part "CUDA library, compiled and linked" tools/cuda_build.sh
 part "C++ tests" tools/ctest.sh cpu
 part "build with AddressSanitizer and UBSan" tools/build.sh asan all tapegrad_tests \
   && part "C++ tests under AddressSanitizer and UBSan" tools/ctest.sh asan
-part "what threads and processes share, under ThreadSanitizer" tools/tsan.sh
+part "what threads and processes share, under ThreadSanitizer" tools/sanitizers/tsan.sh
 part "budgets" "$VENV/bin/python" tools/meter.py --build build
 say "Python tests"
 "$VENV/bin/python" -m pytest -q -n "${JOBS:-$(nproc)}" --dist worksteal "$@" || failed+=("Python tests")

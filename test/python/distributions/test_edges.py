@@ -1,4 +1,4 @@
-"""Every distribution at the edges of its support and of its parameters against PyTorch (test/python/edges.py)."""
+"""Every distribution at the edges of its support and of its parameters against PyTorch (test/python/edges/__init__.py)."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Layers, and functions that are no rows, at edge values against PyTorch (test/python/edges.py): inputs and parameters."""
+"""Layers, and functions that are no rows, at edge values against PyTorch (test/python/edges/__init__.py): inputs and parameters."""
 
 import math
 import sys

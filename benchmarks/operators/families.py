@@ -1,6 +1,6 @@
 """Every family of operators: float32 at 64, 4,096, 262,144 and 16 M elements, bfloat16 at 4,096 and 262,144."""
 
-from .harness import Case
+from ..harness import Case
 
 SIZES = {64: (8, 8), 4096: (64, 64), 262_144: (512, 512), 16_777_216: (4096, 4096)}
 LARGEST = {"sort": 262_144, "argsort": 262_144, "unique": 262_144, "randperm": 262_144, "median": 262_144, "kthvalue": 262_144, "multinomial": 262_144}

@@ -1,6 +1,6 @@
 """Fourier transforms of lines of 4 to 1 M elements, of batches and of pictures, in float32."""
 
-from .harness import Case
+from ..harness import Case
 
 
 def _case(name, label, libraries, shape, run, complex_=True):

@@ -1,6 +1,6 @@
 """Convolutions forward, and forward with backward, of common shapes in float32."""
 
-from .harness import Case
+from ..harness import Case
 
 # batch, channels in, channels out, image side, kernel, stride, padding, groups
 SHAPES = [(32, 1, 16, 28, 3, 1, 1, 1), (32, 16, 32, 14, 3, 1, 1, 1), (8, 64, 64, 56, 3, 1, 1, 1), (8, 64, 128, 56, 3, 2, 1, 1),

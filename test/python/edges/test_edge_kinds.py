@@ -1,13 +1,13 @@
 """Complex infinities and NaN, edge matrices of factorizations and solvers, and numbers as arguments, against PyTorch
-(test/python/edge_kinds.py, edge_numbers.py). What differs is listed in edge_differences.toml under "complex ROW", "matrix ROW" and "number ROW".
+(edge_kinds.py, edge_numbers.py). What differs is listed in differences.toml under "complex ROW", "matrix ROW" and "number ROW".
 """
 
-import edge_kinds
-import edge_numbers
-import edges
 import pytest
 import rows
 import tapegrad
+
+import edges
+from edges import edge_kinds, edge_numbers
 
 pytestmark = pytest.mark.skipif(rows.torch is None, reason="PyTorch is not installed")
 KNOWN = edges.load_known()

@@ -1,6 +1,6 @@
 """Square matrix products from 64 to 2048 in float32, and batches."""
 
-from .harness import Case
+from ..harness import Case
 
 
 def cases(libraries):

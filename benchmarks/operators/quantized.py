@@ -3,7 +3,7 @@
 import math
 import warnings
 
-from .harness import Case
+from ..harness import Case
 from .layers import without_tape
 
 SIZES = [(768, 3072), (4096, 4096)]  # in, out

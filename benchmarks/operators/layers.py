@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from .harness import Case
+from ..harness import Case
 
 
 def _functions(lib):

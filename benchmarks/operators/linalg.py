@@ -1,6 +1,6 @@
 """Linear algebra from 4 x 4 to 1024 x 1024 in float32, and batches of small matrices."""
 
-from .harness import Case
+from ..harness import Case
 
 OPERATORS = {
     "inv": lambda lib, regular, symmetric, positive: lib.linalg.inv(regular),

@@ -385,8 +385,8 @@ def close(got, expected, tolerance, relative=False):
 
 
 def load_known():
-    """edge_differences.toml: [[difference]] tables of rows, match (a regular expression found in the sentence), reason."""
-    known = tomllib.loads(Path(__file__).with_name("edge_differences.toml").read_text()).get("difference", [])
+    """differences.toml: [[difference]] tables of rows, match (a regular expression found in the sentence), reason."""
+    known = tomllib.loads(Path(__file__).with_name("differences.toml").read_text()).get("difference", [])
     for entry in known:
         entry["pattern"] = re.compile(entry["match"])
     return known
@@ -407,7 +407,7 @@ def check(name, differences, known, excused=""):
     """Fails with what is new, and with what is listed and no longer so."""
     new, gone = judge(name, differences, known, excused)
     assert not new, f"{name}: {len(new)} differences from PyTorch:\n" + "\n".join(new[:20])
-    assert not gone, f"{name}: listed in edge_differences.toml, and no longer so: {gone}"
+    assert not gone, f"{name}: listed in differences.toml, and no longer so: {gone}"
 
 
 def judge(name, differences, known, excused=""):

@@ -1,6 +1,6 @@
 """What generation and inference of small batches consist of: products of few rows, attention of few queries, in 32 and 16 bits."""
 
-from .harness import Case
+from ..harness import Case
 from .layers import without_tape
 
 SIZES = [(768, 768), (768, 3072), (3072, 768), (4096, 4096)]  # in, out: the layers of a GPT-2, and of something larger

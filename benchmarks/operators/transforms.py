@@ -1,6 +1,6 @@
 """vmap: operators of many samples at once, and gradients of each sample, against torch.func."""
 
-from .harness import Case
+from ..harness import Case
 
 
 def _mapped(name, libraries, make, function, in_dims=0):

@@ -1,16 +1,17 @@
-"""More edge values, for what test/python/edges.py leaves out: complex infinities and NaN, and matrices that are zero, singular, not finite,
+"""More edge values, for what test/python/edges/__init__.py leaves out: complex infinities and NaN, and matrices that are zero, singular, not finite,
 without elements or expanded.
 """
 
 import itertools
 import math
 
-import edges
 import numpy as np
 import rows
 import tapegrad
-from edges import Callable, Case, Comparison, close, is_real, refused, substitute
 from rows import as_numpy, map_tree, tensors_of
+
+import edges
+from edges import Callable, Case, Comparison, close, is_real, refused, substitute
 
 torch = rows.torch
 

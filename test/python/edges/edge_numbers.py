@@ -1,12 +1,13 @@
 """Edge values as numbers that are arguments of a row: alpha, eps, p, bounds, margins. The operands are those of the row's samples, and of
-elementwise rows some edge values, too (test/python/edges.py).
+elementwise rows some edge values, too (test/python/edges/__init__.py).
 """
 
 import math
 
 import tapegrad
-from edges import ELEMENTWISE, Case, few_edges, is_real, refused
 from rows import map_tree, tensors_of
+
+from edges import ELEMENTWISE, Case, few_edges, is_real, refused
 
 # PyTorch itself crashes: of integers it cuts off the fraction of a step, and divides by it.
 CRASHES_IN_TORCH = ("range",)

@@ -1,12 +1,13 @@
-"""Every row of the op table at edge values, against PyTorch: values, first and second gradients (test/python/edges.py).
+"""Every row of the op table at edge values, against PyTorch: values, first and second gradients (test/python/edges/__init__.py).
 
-What differs is listed in edge_differences.toml with its reason; a listed difference that is gone fails, too.
+What differs is listed in differences.toml with its reason; a listed difference that is gone fails, too.
 """
 
-import edges
 import pytest
 import rows
 import tapegrad
+
+import edges
 
 KNOWN = edges.load_known()
 RECORDS = [r for r in rows.load_records() if r.samples and r.torch_function is not None and r.test.get("torch", True)
@@ -55,5 +56,5 @@ def test_edges(record):
 def test_the_list_names_rows():
     names = {r.name for r in RECORDS}
     unknown = sorted({name for entry in KNOWN for name in entry["rows"] if not name.startswith(("nn.", "optim.", "distributions.", "complex ", "matrix ", "number "))} - names)
-    assert not unknown, f"edge_differences.toml names what is no row: {unknown}"
+    assert not unknown, f"differences.toml names what is no row: {unknown}"
     assert all(entry["reason"].strip() for entry in KNOWN)
