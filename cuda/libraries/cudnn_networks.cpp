@@ -19,7 +19,7 @@
   X(set_network, cudnnSetRNNDescriptor_v8)          \
   X(weight_bytes, cudnnGetRNNWeightSpaceSize)       \
   X(find_weight, cudnnGetRNNWeightParams)           \
-  X(room, cudnnGetRNNTempSpaceSizes)                \
+  X(temporary_bytes, cudnnGetRNNTempSpaceSizes)     \
   X(forward, cudnnRNNForward)                       \
   X(backward_data, cudnnRNNBackwardData_v8)         \
   X(backward_weights, cudnnRNNBackwardWeights_v8)

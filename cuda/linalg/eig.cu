@@ -24,8 +24,8 @@ struct EigArgs {
   Complex<T>* complexes;
   int64_t* orders;
 };
-TG_HD inline int64_t matrix_room(int64_t n, bool with_vectors) { return (with_vectors ? 2 * n : n) * n + 2 * n; }
-TG_HD inline int64_t complex_room(int64_t n, bool with_vectors) { return with_vectors ? n * n + n : n; }
+TG_HD inline int64_t matrix_elements(int64_t n, bool with_vectors) { return (with_vectors ? 2 * n : n) * n + 2 * n; }
+TG_HD inline int64_t complex_elements(int64_t n, bool with_vectors) { return with_vectors ? n * n + n : n; }
 
 template <class R>
 TG_DEVICE std::complex<R> product(R a, const std::complex<R>& x) {
@@ -198,10 +198,10 @@ TG_KERNEL void eig_kernel(EigArgs<T> args) {
   TG_SHARED(double, sums, kWarp);
   TG_SHARED(int64_t, found, kWarp);
   const int64_t n = args.a.rows, warps = block_size() / kWarp;
-  T* const t = args.matrices + block_index() * matrix_room(n, args.with_vectors);
+  T* const t = args.matrices + block_index() * matrix_elements(n, args.with_vectors);
   T *const tau = t + n * n, *const q = args.with_vectors ? tau + 2 * n : nullptr;
   R* const d = reinterpret_cast<R*>(tau + n);
-  C* const values = args.complexes + block_index() * complex_room(n, args.with_vectors);
+  C* const values = args.complexes + block_index() * complex_elements(n, args.with_vectors);
   C* const x = values + n;
   int64_t* const order = args.orders + block_index() * n;
   for (int64_t m = block_index(); m < args.a.count; m += grid_size()) {
@@ -263,10 +263,10 @@ void eigen_general(const char* op, const Tensor& A, const Tensor& values, const 
         const MatrixBatch<T> a(A, 2);
         const MatrixBatch<C> v(with_vectors ? *vectors : values, with_vectors ? 2 : 1);
         const int64_t n = a.rows, blocks = blocks_for(a.count, n * n);
-        const auto room = [&](int64_t of_block, size_t size) { return static_cast<size_t>(blocks * of_block) * size; };
-        const Workspace matrices(room(matrix_room(n, with_vectors), sizeof(T)), work);
-        const Workspace complexes(room(complex_room(n, with_vectors), sizeof(C)), work);
-        const Workspace orders(room(n, sizeof(int64_t)), work);
+        const auto bytes = [&](int64_t of_block, size_t size) { return static_cast<size_t>(blocks * of_block) * size; };
+        const Workspace matrices(bytes(matrix_elements(n, with_vectors), sizeof(T)), work);
+        const Workspace complexes(bytes(complex_elements(n, with_vectors), sizeof(C)), work);
+        const Workspace orders(bytes(n, sizeof(int64_t)), work);
         const uint32_t block = static_cast<uint32_t>(std::min<int64_t>((n + kWarp - 1) / kWarp * kWarp, kBlock));
         launch_block(work, &eig_kernel<T>, Grid(blocks), block, 0,
                      EigArgs<T>{a, with_vectors, v, v.leading(), target_of<C>(values), target_of<int>(info),

@@ -20,9 +20,9 @@ struct SvdArgs {
   real_t<T>* values;  // dense
   int* infos;
   T* workspace;
-  int64_t room;  // elements of a block
+  int64_t block_elements;  // of the workspace
 };
-inline int64_t svd_room(int64_t rows, int64_t cols, int64_t left_columns) {
+inline int64_t workspace_elements(int64_t rows, int64_t cols, int64_t left_columns) {
   return 2 * rows * cols + cols * cols + rows * left_columns + 2 * cols;
 }
 
@@ -70,7 +70,7 @@ TG_KERNEL void svd_kernel(SvdArgs<T> args) {
   TG_SHARED(int, rotated, 1);
   const int64_t p = args.rows, n = args.cols, warps = block_size() / kWarp;
   const Tournament tournament(n);
-  T* const a = args.workspace + block_index() * args.room;
+  T* const a = args.workspace + block_index() * args.block_elements;
   T *const sorted = a + p * n, *const v = sorted + p * n, *const q = v + n * n, *const tau = q + p * args.left_columns;
   T* const lengths = tau + n;
   for (int64_t m = block_index(); m < args.a.count; m += grid_size()) {
@@ -181,12 +181,13 @@ void decompose_singular(const char* op, const Tensor& A, const Tensor* U, const 
         const int64_t rows = std::max(a.rows, a.cols), cols = std::min(a.rows, a.cols);
         const MatrixBatch<T> u(vectors ? *U : A, 2), vh(vectors ? *Vh : A, 2);
         const int64_t left_columns = !vectors ? 0 : adjoint ? vh.rows : u.cols;
-        const int64_t room = svd_room(rows, cols, left_columns), blocks = blocks_for(a.count, room);
-        const Workspace workspace(static_cast<size_t>(blocks * room) * sizeof(T), work);
-        launch_block(
-            work, &svd_kernel<T>, Grid(blocks), cols <= 3 && rows <= 64 ? kWarp : kBlock, 0,
-            SvdArgs<T>{a, rows, cols, adjoint, vectors, adjoint ? vh : u, adjoint ? u : vh, left_columns,
-                       target_of<real_t<T>>(S), target_of<int>(info), static_cast<T*>(workspace.data()), room});
+        const int64_t block_elements = workspace_elements(rows, cols, left_columns),
+                      blocks = blocks_for(a.count, block_elements);
+        const Workspace workspace(static_cast<size_t>(blocks * block_elements) * sizeof(T), work);
+        launch_block(work, &svd_kernel<T>, Grid(blocks), cols <= 3 && rows <= 64 ? kWarp : kBlock, 0,
+                     SvdArgs<T>{a, rows, cols, adjoint, vectors, adjoint ? vh : u, adjoint ? u : vh, left_columns,
+                                target_of<real_t<T>>(S), target_of<int>(info), static_cast<T*>(workspace.data()),
+                                block_elements});
       });
     }
   }

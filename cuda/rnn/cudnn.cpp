@@ -97,8 +97,10 @@ struct Plan {
     set_states(h, call, s.state);
     set_states(c, call, s.hidden);
     check(api().weight_bytes(handle, network, &weight_bytes), "cudnnGetRNNWeightSpaceSize");
-    check(api().room(handle, network, kInference, x, &workspace[kInference], nullptr), "cudnnGetRNNTempSpaceSizes");
-    check(api().room(handle, network, kTraining, x, &workspace[kTraining], &reserve), "cudnnGetRNNTempSpaceSizes");
+    check(api().temporary_bytes(handle, network, kInference, x, &workspace[kInference], nullptr),
+          "cudnnGetRNNTempSpaceSizes");
+    check(api().temporary_bytes(handle, network, kTraining, x, &workspace[kTraining], &reserve),
+          "cudnnGetRNNTempSpaceSizes");
   }
 
   // Where its buffer, of which this is one, has our weights.
@@ -311,15 +313,15 @@ class Networks {
     int64_t rows = 0;
     for (const int64_t size : c.batch_sizes) rows += size;
     const int64_t states = s.layers * s.directions() * c.batch_sizes[0];
-    const auto room = [&](int64_t elements) { return static_cast<size_t>(elements) * element_size(c.dtype); };
+    const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * element_size(c.dtype); };
     Algorithm best = kStandard;
     std::optional<float> best_time;
     for (const Algorithm algorithm : {kStandard, kPersistStatic}) {
       const SharedPlan plan = find_or_make(stream, c, {algorithm, like.tf32, false});
       if (plan == nullptr) continue;
-      const Workspace x(room(rows * s.input), stream), y(room(rows * s.directions() * s.state), stream),
-          h(room(states * s.state), stream), cells(room(states * s.hidden), stream),
-          h_out(room(states * s.state), stream), cells_out(room(states * s.hidden), stream),
+      const Workspace x(bytes(rows * s.input), stream), y(bytes(rows * s.directions() * s.state), stream),
+          h(bytes(states * s.state), stream), cells(bytes(states * s.hidden), stream),
+          h_out(bytes(states * s.state), stream), cells_out(bytes(states * s.hidden), stream),
           weights(plan->weight_bytes, stream), reserve(c.training ? plan->reserve : 0, stream);
       const bool lstm = s.cell == Cell::Lstm;
       const Forward f{x.data(), h.data(),     lstm ? cells.data() : nullptr,     weights.data(),

@@ -43,7 +43,7 @@ struct Functions : Calls {
   int (*weight_bytes)(void* handle, void* network, size_t* bytes);
   int (*find_weight)(void* handle, void* network, int32_t at, size_t bytes, const void* weights, int32_t which,
                      void* matrix, void** matrix_address, void* bias, void** bias_address);
-  int (*room)(void* handle, void* network, int mode, void* x, size_t* workspace, size_t* reserve);
+  int (*temporary_bytes)(void* handle, void* network, int mode, void* x, size_t* workspace, size_t* reserve);
   int (*forward)(void* handle, void* network, int mode, const int32_t* lengths, void* x_data, const void* x,
                  void* y_data, void* y, void* h, const void* hx, void* hy, void* c, const void* cx, void* cy,
                  size_t weight_bytes, const void* weights, size_t workspace_bytes, void* workspace,

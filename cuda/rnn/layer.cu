@@ -81,11 +81,11 @@ void run(const Tensor& input, const Tensor& hx, const Tensor& cx, const Tensor& 
   const DType dtype = dtype_of_v<T>;
   const int64_t width = w_hh.size(0), h = width / rnn::gate_count(cell), p = hx.size(1), in = input.size(1);
   const int64_t total = input.size(0), n = walk.sequences, kept = rnn::kept_width(cell, h, sizeof(T));
-  const auto room = [&](int64_t elements) { return static_cast<size_t>(elements) * sizeof(T); };
-  const Workspace input_room(room(total * width), work), state_room(room(n * width), work),
-      full_room(room(w_hr.defined() ? n * h : 0), work);
-  T *from_input = static_cast<T*>(input_room.data()), *from_state = static_cast<T*>(state_room.data());
-  T* full = static_cast<T*>(full_room.data());
+  const auto bytes = [&](int64_t elements) { return static_cast<size_t>(elements) * sizeof(T); };
+  const Workspace input_workspace(bytes(total * width), work), state_workspace(bytes(n * width), work),
+      full_workspace(bytes(w_hr.defined() ? n * h : 0), work);
+  T *from_input = static_cast<T*>(input_workspace.data()), *from_state = static_cast<T*>(state_workspace.data());
+  T* full = static_cast<T*>(full_workspace.data());
   gemm(work, dtype, 1, total, width, in, 1, {input.data_ptr(), in, 1}, {w_ih.data_ptr(), 1, in}, 0, from_input);
   const Matrix weight{w_hh.data_ptr(), 1, p};
   for (int64_t i = 0; i < walk.steps; ++i) {

@@ -108,11 +108,11 @@ class Backward {
         p_(saved.hx.size(1)),
         total_(saved.input.size(0)),
         kept_(rnn::kept_width(cell, h_, sizeof(T))),
-        for_input_(room(total_ * width_), work),
-        for_state_(room(cell == Cell::Gru ? total_ * width_ : 0), work),
-        for_projection_(room(saved.w_hr.defined() ? total_ * p_ : 0), work),
-        full_(room(saved.w_hr.defined() ? total_ * h_ : 0), work),
-        unprojected_(room(saved.w_hr.defined() ? walk.sequences * h_ : 0), work) {}
+        for_input_(bytes(total_ * width_), work),
+        for_state_(bytes(cell == Cell::Gru ? total_ * width_ : 0), work),
+        for_projection_(bytes(saved.w_hr.defined() ? total_ * p_ : 0), work),
+        full_(bytes(saved.w_hr.defined() ? total_ * h_ : 0), work),
+        unprojected_(bytes(saved.w_hr.defined() ? walk.sequences * h_ : 0), work) {}
 
   void run(T* carry, T* carry_cell) const {
     const T *grads = data_of<T>(s_.grad_output), *output = data_of<T>(s_.output), *cells = data_of<T>(s_.cells);
@@ -163,7 +163,7 @@ class Backward {
   }
 
  private:
-  static size_t room(int64_t elements) { return static_cast<size_t>(elements) * sizeof(T); }
+  static size_t bytes(int64_t elements) { return static_cast<size_t>(elements) * sizeof(T); }
   static T* at(const Workspace& w) { return static_cast<T*>(w.data()); }
   // Gradients of the state's sums: those of the input's but for a GRU.
   const Workspace& state_sums() const { return cell_ == Cell::Gru ? for_state_ : for_input_; }
@@ -184,7 +184,7 @@ class Backward {
                 {output + (walk_.reverse ? n * p_ : 0), p_, 1}, 1, to);
       return;
     }
-    const Workspace states(room(total_ * p_), work_);
+    const Workspace states(bytes(total_ * p_), work_);
     const int64_t row_bytes = p_ * static_cast<int64_t>(sizeof(T));
     for (int64_t i = 0; i < walk_.steps; ++i) {
       const int64_t carried = walk_.carried(i);

@@ -178,7 +178,7 @@ inline int64_t rows_of(const Rows& x) {
   for (int length : x.lengths) rows += length;
   return rows;
 }
-inline int room(void* handle, void* network, int mode, void* x, size_t* workspace, size_t* reserve) {
+inline int temporary_bytes(void* handle, void* network, int mode, void* x, size_t* workspace, size_t* reserve) {
   need(is_handle(handle), "handle");
   const plain_network::Sizes s = sizes_of(*static_cast<Network*>(network));
   *workspace = mode == kTraining ? 48 : 16;
@@ -264,9 +264,9 @@ struct Task {
     const Rows &in = *static_cast<Rows*>(x), &out = *static_cast<Rows*>(y);
     const Shape &hs = *static_cast<Shape*>(h), &cs = *static_cast<Shape*>(c);
     state().handles_used.push_back(handle);
-    size_t expected = 0, room_bytes = 0, ignored = 0;
+    size_t expected = 0, least_bytes = 0, ignored = 0;
     weight_bytes(handle, n, &expected);
-    room(handle, n, mode, x, &room_bytes, mode == kTraining ? &ignored : nullptr);
+    temporary_bytes(handle, n, mode, x, &least_bytes, mode == kTraining ? &ignored : nullptr);
     need(device_lengths == nullptr, "lengths on the device are not read since 8.9");
     need(in.dtype == dtype && out.dtype == dtype && hs.dtype == dtype, "dtypes");
     need(in.width == sizes.input && out.width == sizes.directions * sizes.state && out.lengths == in.lengths, "widths");
@@ -277,7 +277,7 @@ struct Task {
     };
     need(packed(hs, sizes.state) && (network.cell != kLstmCell || packed(cs, sizes.hidden)), "states");
     need(bytes == expected && weights != nullptr, "weights");
-    need(workspace_bytes >= room_bytes && workspace != nullptr, "workspace");
+    need(workspace_bytes >= least_bytes && workspace != nullptr, "workspace");
     tapegrad::cuda::Driver& driver = tapegrad::cuda::driver();
     recorded = driver.capture_state(state().stream) != tapegrad::cuda::CaptureState::None;
     if (!recorded) driver.synchronize_stream(state().stream);  // what the operands wait for
@@ -296,7 +296,7 @@ inline int forward(void* handle, void* network, int mode, const int32_t* device_
   if (state().forward_status != kSuccess) return state().forward_status;
   need((cx != nullptr) == t.lstm() && (cy != nullptr) == t.lstm(), "states of cells");
   size_t ignored = 0, kept = 0;
-  if (mode == kTraining) room(handle, network, mode, x_data, &ignored, &kept);
+  if (mode == kTraining) temporary_bytes(handle, network, mode, x_data, &ignored, &kept);
   need(reserve_bytes == kept && (mode == kTraining) == (reserve != nullptr), "reserve");
   if (t.recorded) return kSuccess;
   plain_network::Values v(t.sizes, t.lengths);
@@ -390,7 +390,7 @@ inline const Functions* functions() {
                              set_network,
                              weight_bytes,
                              find_weight,
-                             room,
+                             temporary_bytes,
                              forward,
                              backward_data,
                              backward_weights};
