@@ -125,6 +125,7 @@ if wanted build; then
   has_header() { printf '#if !__has_include(<%s>)\n#error\n#endif\n' "$1" | "$(find_cxx || echo g++)" -x c++ -E - > /dev/null 2>&1; }
   has_header fmt/core.h || need "fmt 9 (Debian: libfmt-dev)"
   has_header nlohmann/json.hpp || need "JSON for Modern C++ 3.9 (Debian: nlohmann-json3-dev)"
+  has_header xbyak/xbyak.h || need "xbyak 6 (Debian: libxbyak-dev)"
   has_header sleef.h || need "SLEEF 3.5 (Debian: libsleef-dev)"
   has_header zlib.h || need "zlib (Debian: zlib1g-dev)"
   has_header catch2/catch.hpp || has_header catch2/catch_all.hpp || need "Catch2 (Debian: catch2)"

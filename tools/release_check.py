@@ -87,7 +87,7 @@ def wrong_wheel(wheel):
     for part in ("tapegrad/py.typed", "tapegrad/__init__.pyi", "tapegrad/_stubs/root.pyi", "tapegrad/lib/libtapegrad.so", "tapegrad/include/tapegrad/tapegrad.h",
                  "tapegrad/lib/cmake/tapegrad/tapegradConfig.cmake", "tapegrad/datasets/data/mnist/t10k-images-idx3-ubyte.gz",
                  *(f"tapegrad-{version()}.dist-info/licenses/{name}" for name in ("LICENSE", "libsleef.txt", "libfmt.txt", "nlohmann-json.txt",
-                                                                                 *(("libgomp.txt", "onednn-LICENSE") if onednn else ())))):
+                                                                                 *(("libgomp.txt", "onednn-LICENSE", "xbyak.txt") if onednn else ())))):
         if part not in sizes:
             yield f"{part} is not in it"
     if len([name for name in sizes if "dnnl" in name and ".so" in name]) != onednn:

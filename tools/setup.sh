@@ -14,6 +14,7 @@ missing_packages() {
   has_header fmt/core.h || echo libfmt-dev
   has_header nlohmann/json.hpp || echo nlohmann-json3-dev
   has_header sleef.h || echo libsleef-dev
+  has_header xbyak/xbyak.h || echo libxbyak-dev
   has_header zlib.h || echo zlib1g-dev
   has_header gloo/config.h || echo libgloo-dev
   has_header catch2/catch.hpp || has_header catch2/catch_all.hpp || echo catch2

@@ -137,7 +137,8 @@ def completed(wheel):
         if name in names:
             shutil.copy(f"{SYSROOT or ''}{path}", place / name)
             shutil.copy(licence_of(path), licences / f"{name.split('.so')[0]}.txt")
-    shutil.copy(licence_of("/usr/include/nlohmann/json.hpp"), licences / "nlohmann-json.txt")  # headers, compiled into libtapegrad
+    for header, name in (("nlohmann/json.hpp", "nlohmann-json"), *((("xbyak/xbyak.h", "xbyak"),) if not SYSROOT else ())):  # compiled into libtapegrad
+        shutil.copy(licence_of(f"/usr/include/{header}"), licences / f"{name}.txt")
     for text in (place / "onednn").glob("*"):
         text.rename(licences / f"onednn-{text.name}")
     wheel.unlink()

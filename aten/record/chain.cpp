@@ -4,9 +4,21 @@
 #include <map>
 #include <numeric>
 
-#include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::record {
+
+OperandLayout layout_of(const pointwise::Iterator& it, int k) {
+  const auto item = static_cast<int64_t>(element_size(it.dtype[k]));
+  const int64_t outer = it.strides[k][0], inner = it.strides[k][it.ndim - 1];
+  if (it.ndim == 1)
+    return inner == item ? OperandLayout::Dense : inner == 0 ? OperandLayout::Number : OperandLayout::Other;
+  if (inner == item)
+    return outer == item * it.shape[1] ? OperandLayout::Dense
+           : outer == 0                ? OperandLayout::PerColumn
+                                       : OperandLayout::Other;
+  return inner != 0 ? OperandLayout::Other : outer == 0 ? OperandLayout::Number : OperandLayout::PerRow;
+}
 
 namespace {
 
@@ -14,28 +26,16 @@ constexpr int64_t kPieceBytes =
     16 << 10;                         // of one operand: four of them fit into a first-level cache of 32 KB and more
 constexpr int64_t kWorth = 1 << 16;   // elements times calls: up to there whole calls are as fast
 constexpr int64_t kShared = 1 << 17;  // elements times calls, from which on threads help
+constexpr int64_t kLoopPieces = 16;   // that loops do at once, which use no buffers
 constexpr int64_t kLeast = 8192;      // elements: what is smaller stays in the cache anyway
-
-// How an operand of a chain lies: one number for all elements, one behind the other, one number per column (a row that
-// is repeated) or per row.
-enum class Layout : uint8_t { Number, Dense, PerColumn, PerRow, Other };
-
-Layout layout_of(const pointwise::Iterator& it, int k) {
-  const auto item = static_cast<int64_t>(element_size(it.dtype[k]));
-  const int64_t outer = it.strides[k][0], inner = it.strides[k][it.ndim - 1];
-  if (it.ndim == 1) return inner == item ? Layout::Dense : inner == 0 ? Layout::Number : Layout::Other;
-  if (inner == item)
-    return outer == item * it.shape[1] ? Layout::Dense : outer == 0 ? Layout::PerColumn : Layout::Other;
-  return inner != 0 ? Layout::Other : outer == 0 ? Layout::Number : Layout::PerRow;
-}
 
 // The number of columns of a call by rows, 0 for one of elements one behind the other, -1 for one that is in no chain.
 int64_t columns_of(const Call& call) {
   const pointwise::Iterator& it = *call.pointwise;
   if (it.ndim < 1 || it.ndim > 2 || it.numel < kLeast || it.on_host != 0 || call.dead) return -1;
   for (int k = 0; k <= it.num_inputs; ++k) {
-    const Layout layout = layout_of(it, k);
-    if (layout == Layout::Other || (k == 0 && layout != Layout::Dense)) return -1;
+    const OperandLayout layout = layout_of(it, k);
+    if (layout == OperandLayout::Other || (k == 0 && layout != OperandLayout::Dense)) return -1;
   }
   return it.ndim == 2 ? it.shape[1] : 0;
 }
@@ -83,7 +83,7 @@ class Uses {
  private:
   struct Place {
     ptrdiff_t offset;
-    Layout layout;
+    OperandLayout layout;
     bool written;
     bool several = false;  // others are read as well
   };
@@ -172,6 +172,7 @@ std::unique_ptr<Chain> make_chain(Recording& recording, size_t first, size_t las
     for (int b : ending)
       if (b >= 0 && last_use[b] == i) free.push_back(place[b]);
   }
+  chain->fused = fuse_calls(*chain);
   return chain;
 }
 
@@ -190,28 +191,50 @@ void Chain::run() {
       w = std::move(made);
     }
   }
+  const bool all_loops = fused.size() == 1 && fused[0].first == 0 && fused[0].last == calls.size();
   parallel_for(0, shares, 1, [&](int64_t begin, int64_t end) {
+    WorkCount count;
     for (int64_t t = begin; t < end; ++t) {
-      Worker& w = workers[static_cast<size_t>(t)];
-      auto* memory = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(w.memory.get()) + 63) / 64 * 64);
-      for (int64_t p = pieces * t / shares; p < pieces * (t + 1) / shares; ++p) {
-        const int64_t from = p * piece, n = std::min(piece, numel - from);
-        for (size_t i = 0; i < calls.size(); ++i) {
-          const pointwise::Iterator& whole = *calls[i].pointwise;
-          pointwise::Iterator& part = w.iterators[i];
-          const int64_t per_step = whole.ndim == 1 ? 1 : columns;  // elements that the outer stride goes over
-          part.numel = n;
-          part.shape[0] = n / per_step;
-          for (int k = 0; k <= whole.num_inputs; ++k) {
-            const int buffer = buffers[i][static_cast<size_t>(k)];
-            part.data[k] = buffer >= 0 ? memory + static_cast<size_t>(buffer) * buffer_bytes
-                                       : whole.data[k] + from / per_step * whole.strides[k][0];
-          }
-          reinterpret_cast<pointwise::Kernel>(calls[i].kernel)(part);
-        }
+      const int64_t last = pieces * (t + 1) / shares, step = all_loops ? kLoopPieces : 1;
+      for (int64_t p = pieces * t / shares; p < last; p += step) {
+        const int64_t from = p * piece, n = std::min(std::min(p + step, last) * piece, numel) - from;
+        // The rest, by kernels, whose loops can do it.
+        const int64_t main = fused.empty() ? 0 : n / kLoopLanes * kLoopLanes;
+        if (main > 0) run_piece(workers[static_cast<size_t>(t)], from, main, true);
+        if (main < n) run_piece(workers[static_cast<size_t>(t)], from + main, n - main, false);
+        count(n * static_cast<int64_t>(calls.size()) / 8);
       }
     }
   });
+}
+
+void Chain::run_piece(Worker& w, int64_t from, int64_t n, bool with_loops) {
+  auto* memory = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(w.memory.get()) + 63) / 64 * 64);
+  const auto address = [&](size_t i, int k) {
+    const pointwise::Iterator& whole = *calls[i].pointwise;
+    const int64_t per_step = whole.ndim == 1 ? 1 : columns;  // elements that the outer stride goes over
+    const int buffer = buffers[i][static_cast<size_t>(k)];
+    return buffer >= 0 ? memory + static_cast<size_t>(buffer) * buffer_bytes
+                       : whole.data[k] + from / per_step * whole.strides[k][0];
+  };
+  auto next = fused.begin();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (with_loops && next != fused.end() && i == next->first) {
+      w.places.clear();
+      for (const FusedCalls::Place& p : next->places)
+        w.places.push_back(p.operand < 0 ? const_cast<char*>(next->numbers[p.call].data())
+                                         : address(p.call, p.operand));
+      next->run(w.places.data(), n);
+      i = next++->last - 1;
+      continue;
+    }
+    const pointwise::Iterator& whole = *calls[i].pointwise;
+    pointwise::Iterator& part = w.iterators[i];
+    part.numel = n;
+    part.shape[0] = n / (whole.ndim == 1 ? 1 : columns);
+    for (int k = 0; k <= whole.num_inputs; ++k) part.data[k] = address(i, k);
+    reinterpret_cast<pointwise::Kernel>(calls[i].kernel)(part);
+  }
 }
 
 }  // namespace tapegrad::record

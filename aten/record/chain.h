@@ -2,12 +2,18 @@
 // be one number, or one per row or column of a size that all have in common. It runs piece by piece,
 // each piece through all calls, so that what one call writes is still in the first-level cache when the next one reads
 // it, and what only the chain uses needs no memory but a piece's. The kernels are those of the calls; their loops begin
-// at multiples of 64 elements, so the bits are the same.
+// at multiples of 16 elements, so the bits are the same. Runs of arithmetic are loops of their own (emitted/fuse.h).
 #pragma once
 
+#include "tapegrad/aten/record/emitted/fuse.h"
 #include "tapegrad/aten/record/recording.h"
 
 namespace tapegrad::record {
+
+// How an operand of a chain lies: one number for all elements, one behind the other, one number per column (a row that
+// is repeated) or per row.
+enum class OperandLayout : uint8_t { Number, Dense, PerColumn, PerRow, Other };
+OperandLayout layout_of(const pointwise::Iterator& it, int k);
 
 struct Chain {
   std::vector<Call> calls;
@@ -19,14 +25,19 @@ struct Chain {
   std::vector<std::array<int, 1 + pointwise::kMaxInputs>> buffers;
   size_t buffer_bytes = 0;  // of one buffer
   int num_buffers = 0;
+  std::vector<FusedCalls> fused;  // runs of calls that are one loop each, in their order
   // What a thread that runs pieces needs: iterators over a piece, and its buffers.
   struct Worker {
     std::vector<pointwise::Iterator> iterators;
     std::unique_ptr<char[]> memory;
+    std::vector<char*> places;
   };
   std::vector<Worker> workers;
 
   void run();
+
+ private:
+  void run_piece(Worker& w, int64_t from, int64_t n, bool with_loops);
 };
 
 // Groups of calls [first, last) that may run as chains. Marks the slots that only a chain uses (Slot::chained).

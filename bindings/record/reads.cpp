@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/record/emitted/loop.h"
 #include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
@@ -65,6 +66,8 @@ PyMethodDef reads_functions[] = {
       TG_CHECK(PyType_Check(type), Type, "_set_followed_type: expected a type");
       followed_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
     }>(),
+    method<"_set_loops", [](bool enabled) { return record::set_loops(enabled); }>("Whether later plans have loops made at run time; returns what was."),
+    method<"_num_loops", [] { return record::num_loops(); }>("Loops made at run time that live."),
     method<"_tells_apart", [] {
       if (record::NativeTrace* trace = record::NativeTrace::now()) trace->tells_apart();
     }>("The step that is recorded may tell tensors apart by identity."),

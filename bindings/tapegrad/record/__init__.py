@@ -16,13 +16,20 @@ from __future__ import annotations
 import sys
 import types
 
+from .. import _C
 from .._root.recording import is_compiling, is_exporting, is_recording
 from ._compile import compile
 from ._feeder import Feeder, feeder
 from ._memory import memory
 from ._step import RecordedStep, logger, record, reset, stance
 
-__all__ = ["Feeder", "RecordedStep", "compile", "feeder", "is_compiling", "is_exporting", "is_recording", "logger", "memory", "record", "reset", "stance"]
+__all__ = ["Feeder", "RecordedStep", "compile", "feeder", "is_compiling", "is_exporting", "is_recording", "logger", "loops", "memory", "record", "reset", "stance"]
+
+
+def loops(enabled: bool) -> bool:
+    """Whether plans that are made from now on have loops made at run time for runs of arithmetic (x86): the same bits without them. Returns
+    what it was."""
+    return _C._set_loops(enabled)
 
 
 class _Module(types.ModuleType):
