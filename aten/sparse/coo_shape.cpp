@@ -5,12 +5,15 @@
 namespace tapegrad {
 
 TensorSpec coo_mm_shape(const Tensor& indices, const Tensor& values, const Tensor& dense, int64_t rows) {
-  TG_CHECK(indices.ndim() == 2 && indices.size(0) == 2 && indices.dtype() == DType::int64 && values.ndim() == 1 &&
-               values.size(0) == indices.size(1),
-           Runtime, "sparse mm: expected indices (2, nnz) and values (nnz): got {} and {}",
+  const bool blocks = values.ndim() == 3;
+  TG_CHECK(indices.ndim() == 2 && indices.size(0) == 2 && indices.dtype() == DType::int64 &&
+               (values.ndim() == 1 || blocks) && values.size(0) == indices.size(1),
+           Runtime, "sparse mm: expected indices (2, nnz) and values (nnz) or (nnz, height, width): got {} and {}",
            format_ints(indices.sizes()), format_ints(values.sizes()));
-  TG_CHECK(dense.ndim() == 2 && rows >= 0, Runtime, "sparse mm: expected a dense matrix: got {}",
-           format_ints(dense.sizes()));
+  TG_CHECK(dense.ndim() == 2 && rows >= 0 &&
+               (!blocks || (values.numel() > 0 ? rows % values.size(1) == 0 && dense.size(0) % values.size(2) == 0
+                                               : values.size(0) == 0)),
+           Runtime, "sparse mm: expected a dense matrix: got {}", format_ints(dense.sizes()));
   TG_CHECK(values.dtype() == dense.dtype() && (dense.is_floating_point() || dense.is_complex()), Runtime,
            "sparse mm: expected two matrices of one floating or complex dtype: got {} and {}", values.dtype(),
            dense.dtype());

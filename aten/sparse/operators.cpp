@@ -44,9 +44,7 @@ Tensor mul(const Tensor& input, const Operand& other) {
            "mul: a sparse tensor goes with a number or a dense tensor of its sizes: got sizes {} and {}",
            format_ints(a.sizes()), format_ints(b.sizes()));
   check_same_device("mul", device(a), b.device());
-  std::vector<Tensor> at;
-  for (int64_t d = 0; d < sparse_dims(a); ++d) at.push_back(raw::select(indices(a), 0, d));
-  return with_values(a, tapegrad::mul(values(a), tapegrad::_index(b, at)));
+  return with_values(a, tapegrad::mul(values(a), values_at(b, a)));
 }
 
 Tensor div(const Tensor& input, const Operand& other, std::optional<std::string_view> rounding_mode) {
@@ -80,14 +78,24 @@ Tensor sum(const Tensor& input, OptionalInts dim, bool, std::optional<DType> dty
   return tapegrad::sum(values(input), {}, false, dtype);
 }
 
+namespace {
+// An index of entries of all matrices as (dimensions, batch ..., entries), `values` being theirs.
+Tensor by_matrix(const Tensor& index, const Tensor& values, int64_t batch) {
+  DimVector sizes{index.size(0)};
+  for (int64_t s : values.sizes().subspan(0, static_cast<size_t>(batch) + 1)) sizes.push_back(s);
+  return raw::reshape(index, sizes);
+}
+}  // namespace
+
 Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
   if (!input.is_sparse()) return tapegrad::transpose(input, dim0, dim1);
-  const int64_t n = input.ndim(), dims = sparse_dims(input);
+  const SparseImpl& impl = impl_of(input, "transpose");
+  const int64_t n = input.ndim(), dims = sparse_dims(input), batch = impl.batch_dims();
   dim0 = wrap_dim(dim0, n, "transpose");
   dim1 = wrap_dim(dim1, n, "transpose");
   if (dim0 == dim1) return input;
-  TG_CHECK(dim0 < dims && dim1 < dims, NotImplemented,
-           "transpose: only sparse dimensions can be swapped: got {} and {}", dim0, dim1);
+  TG_CHECK(dim0 < dims && dim1 < dims && (dim0 < batch) == (dim1 < batch), NotImplemented,
+           "transpose: only two sparse dimensions can be swapped, or two of batches: got {} and {}", dim0, dim1);
   std::vector<Tensor> rows;
   DimVector sizes(input.sizes());
   for (int64_t d = 0; d < dims; ++d) {
@@ -95,9 +103,17 @@ Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
     rows.push_back(raw::select(indices(input), 0, from));
     sizes[static_cast<size_t>(d)] = input.size(from);
   }
-  const SparseImpl& impl = impl_of(input, "transpose");  // rows that are compressed become columns that are
-  return Tensor(make_intrusive<SparseImpl>(raw::stack(rows, 0), impl.values(), sizes, false,
-                                           impl.compressed() < 0 ? -1 : 1 - impl.compressed(), impl.starts()));
+  Tensor index = raw::stack(rows, 0), values = impl.values(), starts = impl.starts();
+  int compressed = impl.compressed();
+  if (dim0 < batch) {  // the entries of the matrices change places
+    index = raw::reshape(raw::transpose(by_matrix(index, values, batch), dim0 + 1, dim1 + 1), index.sizes());
+    values = tapegrad::transpose(values, dim0, dim1);
+    starts = raw::contiguous(raw::transpose(starts, dim0, dim1));
+  } else if (compressed >= 0) {  // rows that are compressed become columns that are
+    compressed = 1 - compressed;
+    if (impl.in_blocks()) values = tapegrad::transpose(values, batch + 1, batch + 2);
+  }
+  return Tensor(make_intrusive<SparseImpl>(index, values, sizes, false, compressed, starts));
 }
 
 Tensor t(const Tensor& input) {
@@ -162,16 +178,31 @@ Tensor index_select(const Tensor& input, int64_t dim, const Tensor& index, bool)
   return entries(input, rows, chosen, std::move(sizes), dim == 0 && impl.coalesced());
 }
 
-Tensor select(const Tensor& input, int64_t dim, int64_t index) {
+Tensor select(const Tensor& given, int64_t dim, int64_t index) {
+  const int64_t dims = sparse_dims(given), batch = impl_of(given, "select").batch_dims();
+  const bool within = given.ndim() > 0 && wrap_place(dim, given, "select") >= batch &&
+                      wrap_place(dim, given, "select") < dims;  // a dimension of the matrices
+  TG_CHECK(!within || batch == 0, Runtime,
+           "select: selecting sparse dimensions is not supported for batched sparse compressed tensors");
+  const Tensor input = within ? elements(given) : given;
   const SparseImpl& impl = impl_of(input, "select");
-  const int64_t dims = sparse_dims(input);
   dim = wrap_place(dim, input, "select");
   index = geometry::wrap_index(index, input.size(dim), dim, "select");
   DimVector sizes(input.sizes());
   sizes.erase(static_cast<size_t>(dim));
   if (dim >= dims)
-    return Tensor(make_intrusive<SparseImpl>(impl.indices(), tapegrad::select(impl.values(), dim - dims + 1, index),
-                                             sizes, impl.coalesced()));
+    return Tensor(make_intrusive<SparseImpl>(impl.indices(),
+                                             tapegrad::select(impl.values(), dim - dims + impl.leading_dims(), index),
+                                             sizes, impl.coalesced(), impl.compressed(), impl.starts()));
+  if (dim < batch) {  // one of the matrices
+    const Tensor all = raw::select(by_matrix(impl.indices(), impl.values(), batch), dim + 1, index);
+    std::vector<Tensor> kept;
+    for (int64_t d = 0; d < dims; ++d)
+      if (d != dim) kept.push_back(raw::reshape(raw::select(all, 0, d), {-1}));
+    return Tensor(make_intrusive<SparseImpl>(raw::stack(kept, 0), tapegrad::select(impl.values(), dim, index), sizes,
+                                             impl.coalesced(), impl.compressed(),
+                                             raw::contiguous(raw::select(impl.starts(), dim, index))));
+  }
   const Tensor chosen = raw::select(raw::nonzero(raw::eq(raw::select(impl.indices(), 0, dim), Scalar(index))), 1, 0);
   if (dims == 1)
     return tapegrad::sum(tapegrad::index_select(impl.values(), 0, chosen), IntSpan({0}), false, input.dtype());

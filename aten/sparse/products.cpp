@@ -18,9 +18,11 @@ namespace {
 // Each entry of a meets the entries of one row of b. O(products), in time and memory; recorded.
 Tensor product(const Tensor& a, const Tensor& given) {
   check_same_device("mm", device(a), device(given));
+  TG_CHECK(impl_of(a, "mm").plain() && impl_of(given, "mm").plain(), NotImplemented,
+           "mm: two sparse matrices, of which one is in blocks, cannot be multiplied\nuse to_sparse()");
   TG_CHECK(sparse_dims(a) == 2 && sparse_dims(given) == 2, NotImplemented,
            "mm: expected matrices with two sparse dimensions: got {} and {}", sparse_dims(a), sparse_dims(given));
-  const Tensor b = compress(given, 0), starts = raw::to(impl_of(b, "mm").starts(), DType::int64);
+  const Tensor b = compress(given, {0}), starts = raw::to(impl_of(b, "mm").starts(), DType::int64);
   const Tensor inner = raw::select(indices(a), 0, 1), begin = raw::index_select(starts, 0, inner);
   const Tensor counts = raw::sub(raw::index_select(starts, 0, raw::add(inner, 1)), begin);
   const Tensor first = raw::_repeat_interleave_self(counts), before = raw::sub(raw::cumsum(counts, 0), counts);
@@ -34,7 +36,7 @@ Tensor product(const Tensor& a, const Tensor& given) {
   const int64_t sizes[] = {a.size(0), b.size(1)};
   const Tensor sum = coalesce(Tensor(make_intrusive<SparseImpl>(raw::stack(parts, 0), terms, sizes, false)));
   const int dim = impl_of(a, "mm").compressed();
-  return dim >= 0 ? compress(sum, dim) : sum;
+  return dim >= 0 ? compress(sum, {dim}) : sum;
 }
 
 }  // namespace

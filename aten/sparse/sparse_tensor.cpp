@@ -1,5 +1,7 @@
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 
+#include <algorithm>
+
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
@@ -9,6 +11,7 @@
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_sparse.h"
+#include "tapegrad/aten/sparse/blocks.h"
 #include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/c10/dispatch/modes.h"
 
@@ -25,39 +28,33 @@ Storage no_storage(Device parts) {
   return storage;
 }
 
+// How many places each sparse dimension has: elements, or blocks.
+DimVector places_along(const Tensor& t) {
+  const SparseImpl& impl = impl_of(t, "sparse");
+  DimVector along(t.sizes().subspan(0, static_cast<size_t>(sparse_dims(t))));
+  if (impl.in_blocks())
+    for (int64_t d = 0; d < 2; ++d) along[along.size() - 2 + static_cast<size_t>(d)] /= impl.block(d);
+  return along;
+}
+
 // The place of each entry as one number, and how many places there are.
 std::pair<Tensor, int64_t> flat_places(const Tensor& t) {
-  const Tensor& index = indices(t);
-  const int64_t dims = index.size(0);
+  const DimVector along = places_along(t);
   int64_t places = 1;
-  for (int64_t d = 0; d < dims; ++d) places *= t.size(d);
-  if (dims == 0) return {raw::sum(index, IntSpan({0}), false, {}), 1};  // all of them are at the one place
-  Tensor flat = raw::select(index, 0, 0);
-  for (int64_t d = 1; d < dims; ++d) flat = raw::add(raw::mul(flat, t.size(d)), raw::select(index, 0, d));
-  return {flat, places};
+  for (int64_t n : along) places *= n;
+  return {flat_index(indices(t), along), places};
 }
 
-// The indices (sparse dimensions, entries) of such numbers.
-Tensor places_of(const Tensor& flat, const Tensor& t) {
-  std::vector<Tensor> rows(static_cast<size_t>(sparse_dims(t)));
-  if (rows.empty()) return raw::expand(raw::unsqueeze(flat, 0), {0, flat.size(0)});
-  Tensor rest = flat;
-  for (size_t d = rows.size(); d-- > 1;) {
-    const int64_t size = t.sizes()[d];
-    rows[d] = size == 0 ? rest : raw::remainder(rest, size);  // no entries where a size is 0
-    if (size != 0) rest = raw::div(rest, size, "floor");
-  }
-  rows[0] = rest;
-  return raw::stack(rows, 0);
-}
-
-DimVector dense_sizes(const Tensor& t, int64_t leading) {
-  DimVector sizes{leading};
-  for (int64_t s : t.sizes().subspan(static_cast<size_t>(sparse_dims(t)))) sizes.push_back(s);
+// The sizes of so many entries.
+DimVector entry_sizes(const Tensor& t, int64_t count) {
+  const SparseImpl& impl = impl_of(t, "sparse");
+  DimVector sizes{count};
+  for (int64_t s : impl.values().sizes().subspan(static_cast<size_t>(impl.batch_dims()) + 1)) sizes.push_back(s);
   return sizes;
 }
 
-// A number outside of its dimension. On a device a kernel looks, and the next wait raises.
+}  // namespace
+
 void check_in_bounds(const Tensor& index, IntSpan sizes, const char* op) {
   if (!index.is_cpu()) return check_indices.load()(index, sizes);
   const int64_t* p = index.data<int64_t>();
@@ -69,7 +66,25 @@ void check_in_bounds(const Tensor& index, IntSpan sizes, const char* op) {
                sizes[static_cast<size_t>(d)], p[d * n + k]);
 }
 
-}  // namespace
+Tensor flat_index(const Tensor& index, IntSpan along) {
+  if (along.empty()) return raw::sum(index, IntSpan({0}), false, {});  // all of them are at the one place
+  Tensor flat = raw::select(index, 0, 0);
+  for (size_t d = 1; d < along.size(); ++d)
+    flat = raw::add(raw::mul(flat, along[d]), raw::select(index, 0, static_cast<int64_t>(d)));
+  return flat;
+}
+
+Tensor index_of_flat(const Tensor& flat, IntSpan along) {
+  std::vector<Tensor> rows(along.size());
+  if (rows.empty()) return raw::expand(raw::unsqueeze(flat, 0), {0, flat.size(0)});
+  Tensor rest = flat;
+  for (size_t d = rows.size(); d-- > 1;) {
+    rows[d] = along[d] == 0 ? rest : raw::remainder(rest, along[d]);  // no entries where a size is 0
+    if (along[d] != 0) rest = raw::div(rest, along[d], "floor");
+  }
+  rows[0] = rest;
+  return raw::stack(rows, 0);
+}
 
 SparseImpl::SparseImpl(Tensor indices, Tensor values, IntSpan sizes, bool coalesced, int compressed, Tensor starts)
     : TensorImpl(no_storage(values.device()), values.dtype(), sizes),
@@ -136,36 +151,61 @@ const TensorKind kKind{values, alias, device, sum_of, with_values};
 
 Tensor with_values(const Tensor& t, const Tensor& values) {
   const SparseImpl& impl = impl_of(t, "sparse");
-  TG_CHECK(values.ndim() >= 1 && values.size(0) == impl.indices().size(1), Runtime,
-           "sparse: expected {} values: got sizes {}", impl.indices().size(1), format_ints(values.sizes()));
+  const IntSpan leading = impl.values().sizes().subspan(0, static_cast<size_t>(impl.leading_dims()));
+  TG_CHECK(
+      values.sizes().size() >= leading.size() && std::ranges::equal(values.sizes().subspan(0, leading.size()), leading),
+      Runtime, "sparse: expected values that begin with the sizes {}: got {}", format_ints(leading),
+      format_ints(values.sizes()));
   check_same_device("sparse", impl.indices().device(), values.device());
   DimVector sizes(t.sizes().subspan(0, static_cast<size_t>(sparse_dims(t))));
-  for (int64_t s : values.sizes().subspan(1)) sizes.push_back(s);
+  for (int64_t s : values.sizes().subspan(leading.size())) sizes.push_back(s);
   return Tensor(
       make_intrusive<SparseImpl>(impl.indices(), values, sizes, impl.coalesced(), impl.compressed(), impl.starts()));
+}
+
+Tensor entries(const Tensor& t) {
+  const SparseImpl& impl = impl_of(t, "values");
+  return impl.batch_dims() == 0 ? impl.values() : reshape(impl.values(), entry_sizes(t, impl.indices().size(1)));
 }
 
 Tensor in_coordinates(const Tensor& t) {
   const SparseImpl& impl = impl_of(t, "to_sparse");
   if (impl.compressed() < 0) return t;
-  return Tensor(make_intrusive<SparseImpl>(impl.indices(), impl.values(), t.sizes(), impl.coalesced()));
+  if (!impl.in_blocks())
+    return Tensor(make_intrusive<SparseImpl>(impl.indices(), entries(t), t.sizes(), impl.coalesced()));
+  const int64_t n = impl.indices().size(1), dims = sparse_dims(t), height = impl.block(0), width = impl.block(1);
+  std::vector<Tensor> rows;  // of each element of each block
+  for (int64_t d = 0; d < dims; ++d) {
+    Tensor row = raw::reshape(raw::select(impl.indices(), 0, d), {n, 1, 1});
+    if (d >= dims - 2) {
+      const int64_t size = impl.block(d - dims + 2);
+      const Tensor within = raw::_arange(0, size, 1, DType::int64, device(t));
+      row = raw::add(raw::mul(row, size), d == dims - 1 ? within : raw::unsqueeze(within, 1));
+    }
+    rows.push_back(raw::reshape(raw::expand(row, {n, height, width}), {-1}));
+  }
+  DimVector sizes{n * height * width};
+  for (int64_t s : t.sizes().subspan(static_cast<size_t>(dims))) sizes.push_back(s);
+  return Tensor(make_intrusive<SparseImpl>(raw::stack(rows, 0), reshape(impl.values(), sizes), t.sizes(), false));
 }
 
-Tensor coalesce(const Tensor& t) {
+Tensor coalesce(const Tensor& given) {
+  const Tensor t = in_coordinates(given);
   const SparseImpl& impl = impl_of(t, "coalesce");
-  if (impl.coalesced()) return in_coordinates(t);
+  if (impl.coalesced()) return t;
   const auto [places, unused] = flat_places(t);
   const auto unique = raw::_unique(places, true, true);
   const Tensor &sorted = std::get<0>(unique), &entry = std::get<1>(unique);
-  const Tensor none = zeros(dense_sizes(t, sorted.numel()), t.dtype(), device(t));
-  return Tensor(
-      make_intrusive<SparseImpl>(places_of(sorted, t), index_add(none, 0, entry, impl.values()), t.sizes(), true));
+  const Tensor none = zeros(entry_sizes(t, sorted.numel()), t.dtype(), device(t));
+  return Tensor(make_intrusive<SparseImpl>(index_of_flat(sorted, places_along(t)),
+                                           index_add(none, 0, entry, impl.values()), t.sizes(), true));
 }
 
 Tensor to_dense(const Tensor& t) {
+  const SparseImpl& impl = impl_of(t, "to_dense");
   const auto [places, count] = flat_places(t);
-  const Tensor flat = zeros(dense_sizes(t, count), t.dtype(), device(t));
-  return reshape(index_add(flat, 0, places, values(t)), t.sizes());
+  const Tensor flat = index_add(zeros(entry_sizes(t, count), t.dtype(), device(t)), 0, places, entries(t));
+  return impl.in_blocks() ? joined_blocks(flat, places_along(t), t.sizes()) : reshape(flat, t.sizes());
 }
 
 Tensor from_dense(const Tensor& t, int64_t dims) {
@@ -191,29 +231,29 @@ Tensor sum_of(const Tensor& a, const Tensor& b) {
            format_ints(a.sizes()), format_ints(b.sizes()));
   check_same_device("add", device(a), device(b));
   if (!a.is_sparse() || !b.is_sparse()) {
-    const Tensor &dense = a.is_sparse() ? b : a, &sparse = a.is_sparse() ? a : b;
+    const Tensor &dense = a.is_sparse() ? b : a, sparse = elements(a.is_sparse() ? a : b);
     const auto [places, count] = flat_places(sparse);
     const DType common = promote_types(dense.dtype(), sparse.dtype());
-    const Tensor flat = reshape(to(dense, common), dense_sizes(sparse, count));
+    const Tensor flat = reshape(to(dense, common), entry_sizes(sparse, count));
     return reshape(index_add(flat, 0, places, to(values(sparse), common)), a.sizes());
   }
   TG_CHECK(sparse_dims(a) == sparse_dims(b), Runtime,
            "add: expected sparse tensors of one number of sparse dimensions: got {} and {}", sparse_dims(a),
            sparse_dims(b));
-  const Tensor index[] = {indices(a), indices(b)}, entries[] = {values(a), values(b)};
-  const Tensor sum(make_intrusive<SparseImpl>(raw::cat(index, 1), cat(entries, 0), a.sizes(), false));
-  const int dim = impl_of(a, "add").compressed();
-  return dim >= 0 ? compress(sum, dim) : sum;
+  if (impl_of(a, "add").compressed() >= 0) return sum_of_compressed(a, b);
+  const Tensor second = elements(b), index[] = {indices(a), indices(second)}, terms[] = {values(a), values(second)};
+  return Tensor(make_intrusive<SparseImpl>(raw::cat(index, 1), cat(terms, 0), a.sizes(), false));
 }
 
-void add_to_(const Tensor& dense, const Tensor& t, const Scalar& alpha) {
+void add_to_(const Tensor& dense, const Tensor& given, const Scalar& alpha) {
+  const Tensor t = elements(given);
   TG_CHECK(dense.sizes() == t.sizes(), Runtime, "add_: a sparse tensor of sizes {} for a target of {}",
            format_ints(t.sizes()), format_ints(dense.sizes()));
   check_same_device("add_", dense.device(), device(t));
   TG_CHECK(dense.is_contiguous(), Runtime, "add_: the target of a sparse tensor must be contiguous");
   NoGradGuard guard;
   const auto [places, count] = flat_places(t);
-  const DimVector sizes = dense_sizes(t, count);
+  const DimVector sizes = entry_sizes(t, count);
   const Tensor flat = alias_tensor(dense, sizes, contiguous_strides(sizes), dense.storage_offset());
   raw::index_add_(flat, 0, places, raw::to(values(t), dense.dtype()), alpha);
 }

@@ -122,7 +122,15 @@ from ._root.settings import (  # noqa: E402
     typename,
     use_deterministic_algorithms,
 )
-from ._root.sparse import sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor  # noqa: E402
+from ._root.sparse import (  # noqa: E402
+    _validate_sparse_compressed_tensor_args,
+    sparse_bsc_tensor,
+    sparse_bsr_tensor,
+    sparse_compressed_tensor,
+    sparse_coo_tensor,
+    sparse_csc_tensor,
+    sparse_csr_tensor,
+)
 from ._root.type_info import finfo, iinfo  # noqa: E402
 from ._root.unique import unique, unique_consecutive  # noqa: E402
 from ._tensor.text import get_printoptions, printoptions, set_printoptions  # noqa: E402

@@ -56,7 +56,7 @@ from ._root.settings import (
 )
 from ._root.sparse import (
     sparse_compressed_tensor as sparse_compressed_tensor, sparse_coo_tensor as sparse_coo_tensor, sparse_csc_tensor as sparse_csc_tensor,
-    sparse_csr_tensor as sparse_csr_tensor,
+    sparse_bsc_tensor as sparse_bsc_tensor, sparse_bsr_tensor as sparse_bsr_tensor, sparse_csr_tensor as sparse_csr_tensor,
 )
 from ._root.strict import strict as strict
 from ._root.summary import summary as summary

@@ -19,7 +19,6 @@ _ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and
 # The same of a tensor's methods.
 ABSENT_METHODS = {**dict.fromkeys(("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme"), _QUANTISED),
                    **dict.fromkeys(("to_padded_tensor", "_nested_tensor_size"), _ABSENT["nested"]),
-                   **dict.fromkeys(("to_sparse_bsr", "to_sparse_bsc"), "blocks of sparse tensors are not supported: to_sparse_csr() has one element each"),
                    "to_mkldnn": "oneDNN's layouts stay inside of the operators that use them: the tensor itself can be given to them"}
 
 

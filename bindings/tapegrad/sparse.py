@@ -2,12 +2,20 @@
 
 from . import _C
 from ._root.legacy import sparse_types
-from ._root.sparse import sparse_compressed_tensor, sparse_coo_tensor, sparse_csc_tensor, sparse_csr_tensor
+from ._root.sparse import (
+    check_sparse_tensor_invariants,
+    sparse_bsc_tensor,
+    sparse_bsr_tensor,
+    sparse_compressed_tensor,
+    sparse_coo_tensor,
+    sparse_csc_tensor,
+    sparse_csr_tensor,
+)
 
 globals().update(sparse_types())
 _root = _C._functions[""]
 
-__all__ = ["addmm", "mm", "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "sum"]
+__all__ = ["addmm", "check_sparse_tensor_invariants", "mm", "sampled_addmm", "sparse_bsc_tensor", "sparse_bsr_tensor", "sparse_compressed_tensor", "sparse_coo_tensor", "sparse_csc_tensor", "sparse_csr_tensor", "sum"]
 
 
 _REDUCTIONS = ("sum", "mean", "amax", "amin")
@@ -24,6 +32,8 @@ def mm(mat1, mat2, reduce=None):
         raise NotImplementedError(f"sparse.mm: reduce needs a sparse matrix and a dense one: got {mat1.layout} and {mat2.layout}")
     if mat1.dim() != 2 or mat2.dim() != 2 or mat1.size(1) != mat2.size(0):
         raise RuntimeError(f"sparse.mm: shapes {list(mat1.shape)} and {list(mat2.shape)} cannot be multiplied")
+    if mat1.layout in (_C.sparse_bsr, _C.sparse_bsc):
+        raise RuntimeError(f"sparse.mm: reduce needs a matrix of elements: got {mat1.layout}")
     rows, columns = mat1._indices()
     terms = mat1._values().unsqueeze(1) * mat2.index_select(0, columns)
     return terms.new_zeros((mat1.size(0), mat2.size(1))).scatter_reduce(0, rows.unsqueeze(1).expand_as(terms), terms, reduce, include_self=False)
@@ -32,6 +42,18 @@ def mm(mat1, mat2, reduce=None):
 def addmm(mat, mat1, mat2, *, beta=1, alpha=1):
     """beta mat + alpha mat1 mat2 with a sparse mat1."""
     return mat * beta + _root["mm"](mat1, mat2) * alpha
+
+
+def sampled_addmm(input, mat1, mat2, *, beta=1.0, alpha=1.0):
+    """beta input + alpha mat1 mat2 at the places of input alone, a matrix of layout sparse_csr; of no other element the product is computed."""
+    if input.layout != _C.sparse_csr:
+        raise RuntimeError(f"sampled_addmm: Expected input to have sparse csr layout, but got {input.layout}")
+    if mat1.dim() != 2 or mat2.dim() != 2 or input.dim() != 2 or mat1.size(1) != mat2.size(0) or tuple(input.shape) != (mat1.size(0), mat2.size(1)):
+        raise RuntimeError(f"sampled_addmm: shapes {list(mat1.shape)} and {list(mat2.shape)} cannot be multiplied for {list(input.shape)}")
+    rows, columns = _C._sparse_indices(input)
+    product = (mat1.index_select(0, rows) * mat2.index_select(1, columns).t()).sum(1) * alpha
+    values = _C._sparse_values(input)
+    return _C._sparse_with_values(input, product if beta == 0 else values * beta + product)
 
 
 def sum(input, dim=None, dtype=None):

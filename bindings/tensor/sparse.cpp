@@ -3,6 +3,7 @@
 #include "tapegrad/autograd/node.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
 namespace {
@@ -22,12 +23,43 @@ Tensor with_values(PyObject* tensor, PyObject* values) {
   return sparse::with_values(to_tensor(tensor, {"sparse", "input"}), to_tensor(values, {"sparse", "values"}));
 }
 
-Tensor compressed(PyObject* dim, PyObject* starts, PyObject* others, PyObject* values, PyObject* size) {
+// Of the number that a layout is (value_objects.h).
+sparse::Form form_of_layout(PyObject* layout, const char* op) {
+  const int which = static_cast<int>(to_int(layout, {op, "layout"})) - static_cast<int>(Layout::SparseCsr);
+  const int64_t side = which / 2;
+  return {which % 2, {side, side}};
+}
+
+Tensor compressed(PyObject* layout, PyObject* starts, PyObject* others, PyObject* values, PyObject* size,
+                  PyObject* whole) {
   constexpr const char* kOp = "sparse_compressed_tensor";
-  const int which = to_int(dim, {kOp, "dim"}) == 0 ? 0 : 1;
+  const sparse::Form form = form_of_layout(layout, kOp);
   const DimVector sizes = to_ints(size, {kOp, "size"});
-  return sparse::make_compressed(which, to_tensor(starts, {kOp, "compressed_indices"}),
-                                 to_tensor(others, {kOp, "plain_indices"}), to_tensor(values, {kOp, "values"}), sizes);
+  return sparse::make_compressed(form.dim, form.in_blocks(), to_tensor(starts, {kOp, "compressed_indices"}),
+                                 to_tensor(others, {kOp, "plain_indices"}), to_tensor(values, {kOp, "values"}), sizes,
+                                 to_bool(whole, {kOp, "check_invariants"}));
+}
+
+// A tensor in another form; of a dense one that many dimensions at its end belong to the values.
+Tensor compress(PyObject* tensor, PyObject* layout, PyObject* blocksize, PyObject* dense_dims) {
+  constexpr const char* kOp = "to_sparse";
+  const Tensor t = to_tensor(tensor, {kOp, "input"});
+  sparse::Form form = form_of_layout(layout, kOp);
+  if (form.in_blocks()) {
+    const DimVector block = to_ints(blocksize, {kOp, "blocksize"});
+    TG_CHECK(block.size() == 2, Runtime, "to_sparse_{}: blocksize needs to be a tuple of size 2, but got {}",
+             form.name(), block.size());
+    TG_CHECK(block[0] > 0 && block[1] > 0, Runtime, "to_sparse_{}: blocksize needs to be positive, but got {}",
+             form.name(), format_ints(block));
+    form.block = {block[0], block[1]};
+  }
+  return t.is_sparse() ? sparse::compress(t, form)
+                       : sparse::compress_dense(t, form, to_int(dense_dims, {kOp, "dense_dim"}));
+}
+
+Tensor mask(PyObject* tensor, PyObject* of) {
+  const Tensor like = to_tensor(of, {"sparse_mask", "mask"});
+  return sparse::with_values(like, sparse::values_at(to_tensor(tensor, {"sparse_mask", "input"}), like));
 }
 
 // Of functions of one sparse tensor.
@@ -42,10 +74,6 @@ Tensor starts_of(const Tensor& t) {
   const Tensor starts = sparse::impl_of(t, "crow_indices").starts();
   TG_CHECK(starts.defined(), Runtime, "crow_indices: expected a compressed sparse tensor: got one in coordinate form");
   return starts;
-}
-template <int kDim>
-Tensor compress(const Tensor& t) {
-  return sparse::compress(t, kDim);
 }
 bool is_coalesced(const Tensor& t) { return sparse::impl_of(t, "is_coalesced").coalesced(); }
 
@@ -63,9 +91,10 @@ PyMethodDef sparse_functions[] = {
     method<"_sparse_from_dense", from_dense>("_sparse_from_dense(tensor, sparse_dims)"),
     method<"_sparse_with_values", with_values>(
         "_sparse_with_values(sparse, values): the same places with other values"),
-    method<"_sparse_compressed", compressed>("_sparse_compressed(dim, starts, others, values, size)"),
-    method<"_sparse_to_csr", of_tensor<compress<0>>>("_sparse_to_csr(tensor)"),
-    method<"_sparse_to_csc", of_tensor<compress<1>>>("_sparse_to_csc(tensor)"),
+    method<"_sparse_compressed", compressed>(
+        "_sparse_compressed(layout, starts, others, values, size, check_invariants)"),
+    method<"_sparse_compress", compress>("_sparse_compress(tensor, layout, blocksize, dense_dims)"),
+    method<"_sparse_mask", mask>("_sparse_mask(tensor, mask)"),
     method<"_sparse_to_coo", of_tensor<sparse::in_coordinates>>("_sparse_to_coo(tensor)"),
     method<"_sparse_starts", of_tensor<starts_of>>("_sparse_starts(tensor)"),
     method<"_sparse_indices", of_tensor<indices_of>>("_sparse_indices(tensor)"),

@@ -181,8 +181,9 @@ PyObject* output_number(const Tensor& t) {
 PyObject* retains(const Tensor& t) { return wrap(t.impl()->autograd() != nullptr && autograd::meta(t)->retains_grad); }
 Layout layout_of(const Tensor& t) {
   if (!t.is_sparse()) return Layout::Strided;
-  const int compressed = sparse::impl_of(t, "layout").compressed();
-  return compressed < 0 ? Layout::SparseCoo : compressed == 0 ? Layout::SparseCsr : Layout::SparseCsc;
+  const sparse::Form form = sparse::form_of(t);
+  if (form.dim < 0) return Layout::SparseCoo;
+  return static_cast<Layout>(static_cast<int>(Layout::SparseCsr) + form.dim + (form.in_blocks() ? 2 : 0));
 }
 // That sparse tensors and those of vmap have device types of their own is no business of programs.
 Device device_of(const Tensor& t) { return batch::host_device(sparse::device(t)); }

@@ -149,7 +149,7 @@ bool init_value_objects(PyObject* module) {
          add_enum(module, layout_type, layouts, 1, "tapegrad.sparse_coo") &&
          add_enum(module, layout_type, layouts, 2, "tapegrad.sparse_csr") &&
          add_enum(module, layout_type, layouts, 3, "tapegrad.sparse_csc") &&
-         add_enum(module, layout_type, layouts, 4, "tapegrad.sparse_bsr") &&  // the last two: no tensor has them
+         add_enum(module, layout_type, layouts, 4, "tapegrad.sparse_bsr") &&
          add_enum(module, layout_type, layouts, 5, "tapegrad.sparse_bsc") &&
          format(MemoryFormat::Contiguous, "tapegrad.contiguous_format") &&
          format(MemoryFormat::Preserve, "tapegrad.preserve_format") &&

@@ -29,17 +29,19 @@ struct AddRows {
   const int64_t* column;  // of each entry
   const T *values, *dense;
   T* out;
-  int64_t count, columns;
+  int64_t count, columns, height, width;  // of all blocks; those of an element are of one
   TG_DEVICE void operator()(int64_t i) const {
-    const int64_t first = i / columns, j = i % columns;
+    const int64_t j = i % columns, first = i / columns / height, row = i / columns % height;
     if (!begins_place(keys, first)) return;
     const uint64_t key = keys[first];
     compute_t<T> sum = compute_t<T>(0);
     for (int64_t e = first; e < count && keys[e] == key; ++e) {
       const int64_t k = order[e];
-      sum = math::add(sum, math::mul(steps::widen<T>(values[k]), steps::widen<T>(dense[column[k] * columns + j])));
+      for (int64_t w = 0; w < width; ++w)
+        sum = math::add(sum, math::mul(steps::widen<T>(values[(k * height + row) * width + w]),
+                                       steps::widen<T>(dense[(column[k] * width + w) * columns + j])));
     }
-    out[static_cast<int64_t>(key) * columns + j] = steps::narrow<T>(sum);
+    out[(static_cast<int64_t>(key) * height + row) * columns + j] = steps::narrow<T>(sum);
   }
 };
 
@@ -67,14 +69,16 @@ void coo_mm_cuda(const Tensor& indices, const Tensor& values, const Tensor& dens
   const int64_t n = values.size(0), columns = dense.size(1);
   zero_dense(out);
   if (n == 0) return;
+  const bool blocks = values.ndim() == 3;  // (entries, height, width); an index counts blocks
+  const int64_t height = blocks ? values.size(1) : 1, width = blocks ? values.size(2) : 1;
   const Work work(out.device(), {&indices, &values, &dense, &out});
-  const RowPlaces places{data_of<int64_t>(indices),        n,          rows, dense.size(0),
+  const RowPlaces places{data_of<int64_t>(indices),        n,          rows / height, dense.size(0) / width,
                          fault_record(out.device().index), "sparse mm"};
-  const SortedPlaces sorted = sorted_places(work, out.device(), places, n, rows);
+  const SortedPlaces sorted = sorted_places(work, out.device(), places, n, rows / height);
   dispatch_floating_complex(dense.dtype(), [&]<class T>() {
-    for_elements(work, n * columns,
+    for_elements(work, n * height * columns,
                  AddRows<T>{sorted.key_data(), sorted.order_data(), data_of<int64_t>(indices) + n, data_of<T>(values),
-                            data_of<T>(dense), target_of<T>(out), n, columns});
+                            data_of<T>(dense), target_of<T>(out), n, columns, height, width});
   });
 }
 

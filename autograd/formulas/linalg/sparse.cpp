@@ -1,16 +1,30 @@
 #include "tapegrad/autograd/formulas/linalg/sparse.h"
 
+#include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_index.h"
+#include "tapegrad/aten/functions_linalg.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
+#include "tapegrad/aten/functions_sparse.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/autograd/formulas/linalg/linalg.h"
 
 namespace tapegrad {
 
-Tensor coo_mm_values_grad(const Tensor& grad, const Tensor& indices, const Tensor& dense) {
+Tensor coo_mm_values_grad(const Tensor& grad, const Tensor& indices, const Tensor& values, const Tensor& dense) {
   const Tensor rows = raw::select(indices, 0, 0), cols = raw::select(indices, 0, 1);
+  if (values.ndim() == 3) {  // blocks: of the rows and columns that meet, every pair
+    if (values.numel() == 0) return zeros_like(values);
+    const Tensor above = reshape(grad, {-1, values.size(1), grad.size(1)});
+    const Tensor right = reshape(dense, {-1, values.size(2), dense.size(1)});
+    return matmul(index_select(above, 0, rows), transpose(conj_of(index_select(right, 0, cols)), 1, 2));
+  }
   return sum(mul(index_select(grad, 0, rows), conj_of(index_select(dense, 0, cols))), OptionalInts(IntSpan{1}));
+}
+
+Tensor coo_mm_dense_grad(const Tensor& grad, const Tensor& indices, const Tensor& values, const Tensor& dense) {
+  const Tensor entries = values.ndim() == 3 ? transpose(values, 1, 2) : values;
+  return _coo_mm(flip(indices, IntSpan({0})), conj_of(entries), grad, dense.size(0));
 }
 
 }  // namespace tapegrad

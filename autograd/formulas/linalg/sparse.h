@@ -5,6 +5,7 @@
 
 namespace tapegrad {
 
-Tensor coo_mm_values_grad(const Tensor& grad, const Tensor& indices, const Tensor& dense);
+Tensor coo_mm_values_grad(const Tensor& grad, const Tensor& indices, const Tensor& values, const Tensor& dense);
+Tensor coo_mm_dense_grad(const Tensor& grad, const Tensor& indices, const Tensor& values, const Tensor& dense);
 
 }  // namespace tapegrad

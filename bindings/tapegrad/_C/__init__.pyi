@@ -334,6 +334,8 @@ class Tensor(TensorMethods):
     def to_sparse_coo(self) -> Tensor: """The tensor as coordinates and values."""
     def to_sparse_csr(self, dense_dim: _int | None = None) -> Tensor: """The matrix compressed by rows; entries of one place are added."""
     def to_sparse_csc(self, dense_dim: _int | None = None) -> Tensor: """The matrix compressed by columns; entries of one place are added."""
+    def to_sparse_bsr(self, blocksize: Sequence[_int], dense_dim: _int | None = None) -> Tensor: """The matrix in blocks, compressed by rows."""
+    def to_sparse_bsc(self, blocksize: Sequence[_int], dense_dim: _int | None = None) -> Tensor: """The matrix in blocks, compressed by columns."""
 
 class Parameter(Tensor):
     """A tensor that a Module trains: assigned to an attribute it joins the module's parameters."""

@@ -38,6 +38,7 @@ from .. import (
 from .. import (
     bool as bool_,
 )
+from .._root.sparse import compressed_parts
 from ..nn.parameter import Buffer, Parameter
 from . import steps
 from .pieces import PARALLEL, Pieces, host_bytes
@@ -87,8 +88,12 @@ class _TensorEncoder:
         if t.is_meta:
             return {"$meta": [str(t.dtype).rpartition(".")[2], list(t.shape), list(t.stride())], **described}
         if t._is_any_sparse:
+            name = str(t.layout)[-3:]
+            if not t.is_sparse and (name[0] == "b" or t.dim() - t.dense_dim() > 2):  # blocks and batches as they are
+                starts, *parts = (self._number(p.detach(), f"{path}.{i}") for i, p in enumerate(compressed_parts(t)[1:]))
+                return {"$sparse": [*parts, list(t.shape), False, name, starts], **described}
             parts = [self._number(p.detach(), f"{path}.{name}") for p, name in ((t._indices(), "indices"), (t._values(), "values"))]
-            layout = [] if t.is_sparse else [str(t.layout)[-3:]]  # a compressed one is kept in coordinate form
+            layout = [] if t.is_sparse else [name]  # another compressed one is kept in coordinate form
             return {"$sparse": [*parts, list(t.shape), bool(t.is_coalesced()), *layout], **described}
         return {"$tensor": self._number(t, path), **described}
 

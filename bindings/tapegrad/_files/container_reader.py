@@ -280,6 +280,8 @@ class TreeReader(Decoder):
     def read_sparse(self, value, data):
         indices, values, shape, coalesced, *layout = value
         device = data.get("device", "cpu")
+        if len(layout) == 2:  # blocks and batches, with where their entries begin
+            return checked_compressed(*(self._dense(part, device) for part in (layout[1], indices, values)), shape, layout[0])
         return checked_sparse(self._dense(indices, device), self._dense(values, device), shape, bool(coalesced), *layout)
 
     def read_array(self, value, data):
@@ -294,6 +296,15 @@ def array_over(raw, dtype: str, shape):
     """A NumPy array of a dtype that only NumPy has over its bytes."""
     kind = numpy_dtype(dtype)
     return raw.reshape(-1).view("u1").view(kind).reshape(shape)
+
+
+def checked_compressed(starts, others, values, shape, layout: str):
+    if layout not in ("csr", "csc", "bsr", "bsc"):
+        raise FileError(f"load: a sparse tensor has the unknown layout {str(layout)[:50]!r}")
+    try:
+        return tapegrad.sparse_compressed_tensor(starts, others, values, tuple(shape), layout=getattr(tapegrad, f"sparse_{layout}"))
+    except RuntimeError as error:
+        raise FileError(f"load: the parts of a sparse tensor do not go together: {error}") from error
 
 
 def checked_sparse(indices, values, shape, coalesced: bool, layout: str = "coo"):

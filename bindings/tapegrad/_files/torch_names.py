@@ -22,6 +22,8 @@ from .. import (
     empty_strided,
     from_numpy,
     neg,
+    sparse_bsc,
+    sparse_bsr,
     sparse_compressed_tensor,
     sparse_coo,
     sparse_csc,
@@ -45,7 +47,7 @@ _ABSENT_STORAGES = ("QInt8Storage", "QInt32Storage", "QUInt8Storage", "QUInt4x2S
 NEW_DTYPES = frozenset(("uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "complex32"))  # without storage classes: PyTorch writes their bytes and the dtype
 _DTYPES = {*STORAGES.values(), *NEW_DTYPES, "float", "double", "half", "long", "int", "short", "chalf"}
 _ABSENT_DTYPES = ("float8", "float4", "uint", "int", "qint", "quint", "bits")
-_LAYOUTS = {f"torch.{str(layout).rpartition('.')[2]}": layout for layout in (strided, sparse_coo, sparse_csr, sparse_csc)}
+_LAYOUTS = {f"torch.{str(layout).rpartition('.')[2]}": layout for layout in (strided, sparse_coo, sparse_csr, sparse_csc, sparse_bsr, sparse_bsc)}
 _NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray", "numpy.core.numeric", "numpy._core.numeric", "numpy")
 
 
@@ -110,7 +112,7 @@ def _rebuild_meta(dtype, size, stride, requires_grad):
 
 
 def _rebuild_sparse(layout, data):
-    if layout in (sparse_csr, sparse_csc):
+    if layout in (sparse_csr, sparse_csc, sparse_bsr, sparse_bsc):
         return sparse_compressed_tensor(*data, layout=layout)
     if layout is not sparse_coo:
         raise FileError(f"load: sparse tensors of layout {layout} do not exist here")

@@ -1,5 +1,7 @@
 """Sparse tensors, in coordinate and in compressed form: how they are made, and the methods of Tensor that read them."""
 
+from functools import wraps
+
 from .. import _C
 
 Tensor = _C.Tensor
@@ -48,41 +50,115 @@ def sparse_coo_tensor(indices=None, values=None, size=None, *, dtype=None, devic
     return _C._sparse_make(indices, values.detach(), size, bool(is_coalesced)).requires_grad_()
 
 
-def _compressed(dim: int, starts, others, values, size, dtype, device, requires_grad):
-    """A matrix compressed along dim from parts that may be any arrays; without size it is as large as they need."""
-    if not isinstance(values, Tensor):
-        values = _root["as_tensor"](values, dtype=dtype, device=device).clone()
-    elif dtype is not None or device is not None:
-        values = values.to(device=device, dtype=dtype)
-    starts, others = (_root["as_tensor"](part, device=values.device) for part in (starts, others))
-    if size is None:
-        extent = [starts.numel() - 1, int(others.max()) + 1 if others.numel() else 0]
-        size = (*(extent if dim == 0 else extent[::-1]), *values.shape[1:])
-    if not requires_grad:
-        return _C._sparse_compressed(dim, starts, others, values, tuple(size))
-    return _C._sparse_compressed(dim, starts, others, values.detach(), tuple(size)).requires_grad_()
+# Layouts that are compressed: the number that the core knows each by, whether by columns, and in blocks.
+_COMPRESSED = {layout: number for number, layout in enumerate((_C.sparse_csr, _C.sparse_csc, _C.sparse_bsr, _C.sparse_bsc), 2)}
+_BY_COLUMNS, _IN_BLOCKS = (_C.sparse_csc, _C.sparse_bsc), (_C.sparse_bsr, _C.sparse_bsc)
 
 
-def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
-                      requires_grad=False, check_invariants=None):
-    """A matrix compressed by rows: the entries of row i are those from crow_indices[i] to before crow_indices[i + 1], at col_indices and
-    with values; each may be an array, as SciPy's csr_matrix has them. Without size it is as large as the indices need. Operators: as
-    sparse_coo_tensor. The indices are always checked. Raises RuntimeError for parts that do not go together."""
-    return _compressed(0, crow_indices, col_indices, values, size, dtype, device, requires_grad)
+class check_sparse_tensor_invariants:
+    """Whether compressed tensors are also checked for entries that are not sorted, or name a place twice: a context, a decorator, and
+    enable(), disable() and is_enabled(). Starts and bounds are always checked."""
 
+    _enabled = False
 
-def sparse_csc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
-                      requires_grad=False, check_invariants=None):
-    """sparse_csr_tensor, compressed by columns: the entries of column j begin at ccol_indices[j]."""
-    return _compressed(1, ccol_indices, row_indices, values, size, dtype, device, requires_grad)
+    @staticmethod
+    def is_enabled() -> bool:
+        return check_sparse_tensor_invariants._enabled
+
+    @staticmethod
+    def enable() -> None:
+        check_sparse_tensor_invariants._enabled = True
+
+    @staticmethod
+    def disable() -> None:
+        check_sparse_tensor_invariants._enabled = False
+
+    def __init__(self, enable=True):
+        self.state, self.saved_state = enable, None
+
+    def __enter__(self):
+        if self.saved_state is not None:
+            raise RuntimeError("This context manager instance is already activated. Use a different context manager instance for context nesting.")
+        self.saved_state = self.is_enabled()
+        check_sparse_tensor_invariants._enabled = self.state
+
+    def __exit__(self, *error) -> None:
+        check_sparse_tensor_invariants._enabled, self.saved_state = self.saved_state, None
+
+    def __call__(self, function):
+        @wraps(function)
+        def checked(*args, **kwargs):
+            with type(self)(self.state):
+                return function(*args, **kwargs)
+
+        return checked
 
 
 def sparse_compressed_tensor(compressed_indices, plain_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
                              requires_grad=False, check_invariants=None):
-    """sparse_csr_tensor or sparse_csc_tensor, as layout says."""
-    if layout not in (_C.sparse_csr, _C.sparse_csc):
-        raise RuntimeError(f"sparse_compressed_tensor: expected layout sparse_csr or sparse_csc: got {layout}")
-    return _compressed(0 if layout == _C.sparse_csr else 1, compressed_indices, plain_indices, values, size, dtype, device, requires_grad)
+    """A matrix of layout sparse_csr or sparse_bsr: the entries of row i, in the latter blocks, are those from compressed_indices[i] to before
+    compressed_indices[i + 1], at plain_indices and with values (nnz, block, dense sizes ...); sparse_csc and sparse_bsc: of column i. Each may
+    be an array, as SciPy's matrices have them. With dimensions in front they are a batch of matrices of as many entries each. Without
+    size it is as large as the indices need. Operators: as sparse_coo_tensor. Starts and bounds are always checked, with check_invariants
+    (by default as check_sparse_tensor_invariants says) order, too. Raises RuntimeError for parts that do not go together."""
+    if layout not in _COMPRESSED:
+        raise RuntimeError(f"sparse_compressed_tensor: expected sparse compressed tensor layout but got {layout}: one of sparse_csr, sparse_csc, sparse_bsr, sparse_bsc")
+    if not isinstance(values, Tensor):
+        values = _root["as_tensor"](values, dtype=dtype, device=device).clone()
+    elif dtype is not None or device is not None:
+        values = values.to(device=device, dtype=dtype)
+    starts, others = (_root["as_tensor"](part, device=values.device) for part in (compressed_indices, plain_indices))
+    starts, others = (part.to(_C.int64) if part.numel() == 0 and part.is_floating_point() else part for part in (starts, others))
+    if size is None:
+        batch, blocks = starts.dim() - 1, layout in _IN_BLOCKS
+        height, width = values.shape[batch + 1:batch + 3] if blocks and values.dim() >= batch + 3 else (1, 1)
+        extent = [max(starts.size(-1) - 1, 0) if batch >= 0 else 0, int(others.max()) + 1 if others.numel() else 0]
+        rows, columns = extent[::-1] if layout in _BY_COLUMNS else extent
+        size = (*starts.shape[:-1], rows * height, columns * width, *values.shape[batch + (3 if blocks else 1):])
+    whole = check_sparse_tensor_invariants.is_enabled() if check_invariants is None else bool(check_invariants)
+    if not requires_grad:
+        return _C._sparse_compressed(_COMPRESSED[layout], starts, others, values, tuple(size), whole)
+    return _C._sparse_compressed(_COMPRESSED[layout], starts, others, values.detach(), tuple(size), whole).requires_grad_()
+
+
+
+def _only(layout, expected):
+    if layout not in (None, expected):
+        raise RuntimeError(f"expected layout {expected} but got {layout}")
+    return expected
+
+
+def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
+                      requires_grad=False, check_invariants=None):
+    """A matrix compressed by rows: sparse_compressed_tensor of this layout."""
+    return sparse_compressed_tensor(crow_indices, col_indices, values, size, dtype=dtype, layout=_only(layout, _C.sparse_csr), device=device,
+                                    requires_grad=requires_grad, check_invariants=check_invariants)
+
+
+def sparse_csc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
+                      requires_grad=False, check_invariants=None):
+    """A matrix compressed by columns: sparse_compressed_tensor of this layout."""
+    return sparse_compressed_tensor(ccol_indices, row_indices, values, size, dtype=dtype, layout=_only(layout, _C.sparse_csc), device=device,
+                                    requires_grad=requires_grad, check_invariants=check_invariants)
+
+
+def sparse_bsr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
+                      requires_grad=False, check_invariants=None):
+    """A matrix of blocks, compressed by rows: sparse_compressed_tensor of this layout."""
+    return sparse_compressed_tensor(crow_indices, col_indices, values, size, dtype=dtype, layout=_only(layout, _C.sparse_bsr), device=device,
+                                    requires_grad=requires_grad, check_invariants=check_invariants)
+
+
+def sparse_bsc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
+                      requires_grad=False, check_invariants=None):
+    """A matrix of blocks, compressed by columns: sparse_compressed_tensor of this layout."""
+    return sparse_compressed_tensor(ccol_indices, row_indices, values, size, dtype=dtype, layout=_only(layout, _C.sparse_bsc), device=device,
+                                    requires_grad=requires_grad, check_invariants=check_invariants)
+
+
+def _validate_sparse_compressed_tensor_args(compressed_indices, plain_indices, values, size, layout, check_pinning=None) -> None:
+    """Raises what sparse_compressed_tensor with check_invariants does."""
+    sparse_compressed_tensor(compressed_indices, plain_indices, values, size, layout=layout, check_invariants=True)
 
 
 def _need_coalesced(self, name: str) -> None:
@@ -96,28 +172,32 @@ def indices(self):
     return _C._sparse_indices(self)
 
 
-def _index_of(name: str, layout, starts: bool):
-    """A method that gives one of the two vectors of indices of a compressed layout."""
+def _index_of(name: str, by_columns: bool, starts: bool):
+    """A method that gives one of the two vectors of indices of the compressed layouts."""
     def part(self):
-        if self.layout != layout:
-            raise RuntimeError(f"{name} expected sparse {'row' if layout == _C.sparse_csr else 'column'} compressed tensor layout but got {self.layout}")
-        first = _C._sparse_starts(self)
-        return first if starts else _C._sparse_indices(self)[1 if layout == _C.sparse_csr else 0].to(first.dtype)
+        if self.layout not in _COMPRESSED or (self.layout in _BY_COLUMNS) != by_columns:
+            raise RuntimeError(f"{name} expected sparse {'column' if by_columns else 'row'} compressed tensor layout but got {self.layout}")
+        return compressed_parts(self)[1 if starts else 2]
 
     part.__name__ = name
-    part.__doc__ = f"{'Where the entries of each row or column begin' if starts else 'The other index of each entry'}, for {layout}."
+    part.__doc__ = f"{'Where the entries of each row or column begin' if starts else 'The other index of each entry'}, for {'columns' if by_columns else 'rows'}."
     return part
 
 
-_index_methods = (_index_of("crow_indices", _C.sparse_csr, True), _index_of("col_indices", _C.sparse_csr, False),
-                  _index_of("ccol_indices", _C.sparse_csc, True), _index_of("row_indices", _C.sparse_csc, False))
+_index_methods = (_index_of("crow_indices", False, True), _index_of("col_indices", False, False),
+                  _index_of("ccol_indices", True, True), _index_of("row_indices", True, False))
+
+
+def index_names(layout) -> tuple:
+    """What the two vectors of indices of a compressed layout are called."""
+    return ("ccol_indices", "row_indices") if layout in _BY_COLUMNS else ("crow_indices", "col_indices")
 
 
 def compressed_parts(self) -> tuple:
-    """(dimension, starts, indices of the other dimension, values) of a tensor of layout sparse_csr or sparse_csc."""
-    dim = 0 if self.layout == _C.sparse_csr else 1
-    starts, others = _index_methods[2 * dim:2 * dim + 2]
-    return dim, starts(self), others(self), _C._sparse_values(self)
+    """(the layout's number, starts, indices of the other dimension, values) of a tensor of a compressed layout."""
+    starts, values = _C._sparse_starts(self), _C._sparse_values(self)
+    others = _C._sparse_indices(self)[-2 if self.layout in _BY_COLUMNS else -1]
+    return _COMPRESSED[self.layout], starts, others.reshape(values.shape[:starts.dim()]).to(starts.dtype), values
 
 
 def values(self):
@@ -133,31 +213,53 @@ def to_dense(self, dtype=None, *, masked_grad=None):
     return dense if dtype is None else dense.to(dtype)
 
 
+def _compressed(self, layout, blocksize, dense_dim):
+    """self in a compressed layout."""
+    if (blocksize is None) == (layout in _IN_BLOCKS):
+        raise RuntimeError(f"to_sparse: conversion from {self.layout} to {layout} {'without' if blocksize is None else 'with'} blocksize argument given is not supported")
+    if self._is_any_sparse:
+        if dense_dim is not None:
+            raise RuntimeError(f"to_sparse: conversion from {self.layout} to {layout} with dense_dim argument given is not supported")
+    elif dense_dim is not None and not 0 <= dense_dim <= max(self.dim() - 2, 0):
+        raise RuntimeError(f"to_sparse: dense_dim argument must be in [0,{max(self.dim() - 2, 0)}] range, but {dense_dim} is given")
+    return _C._sparse_compress(self, _COMPRESSED[layout], (0, 0) if blocksize is None else blocksize, dense_dim or 0)
+
+
 def to_sparse(self, sparse_dim=None, *, layout=None, blocksize=None, dense_dim=None):
-    """A sparse tensor of the elements that are not zero, over the first sparse_dim dimensions (all but the last dense_dim)."""
+    """A sparse tensor of the elements that are not zero, over the first sparse_dim dimensions (all but the last dense_dim). In a compressed
+    layout these are the last two before the dense ones, and those before are of a batch; blocksize is the height and width of blocks,
+    of which those with such an element are kept."""
     if isinstance(sparse_dim, _C.layout):
         sparse_dim, layout = None, sparse_dim
-    if layout in (_C.sparse_csr, _C.sparse_csc):
-        return (to_sparse_csr if layout == _C.sparse_csr else to_sparse_csc)(self, dense_dim)
+    if layout in _COMPRESSED:
+        return _compressed(self, layout, blocksize, dense_dim)
     if layout is not None and layout != _C.sparse_coo:
-        raise NotImplementedError(f"to_sparse: expected sparse_coo, sparse_csr or sparse_csc: got {layout}")
+        raise NotImplementedError(f"to_sparse: expected a sparse layout: got {layout}")
+    if blocksize is not None:
+        raise RuntimeError(f"to_sparse: conversion from {self.layout} to {_C.sparse_coo} with blocksize argument given is not supported")
     if self._is_any_sparse:
         return self if self.is_sparse else _C._sparse_to_coo(self)
     return _C._sparse_from_dense(self, self.dim() - (dense_dim or 0) if sparse_dim is None else sparse_dim)
 
 
-def _compressed_of(self, dense_dim, compress):
-    return compress(self if self._is_any_sparse else _C._sparse_from_dense(self, self.dim() - (dense_dim or 0)))
-
-
 def to_sparse_csr(self, dense_dim=None):
     """The matrix compressed by rows; entries of one place are added."""
-    return _compressed_of(self, dense_dim, _C._sparse_to_csr)
+    return _compressed(self, _C.sparse_csr, None, dense_dim)
 
 
 def to_sparse_csc(self, dense_dim=None):
     """The matrix compressed by columns; entries of one place are added."""
-    return _compressed_of(self, dense_dim, _C._sparse_to_csc)
+    return _compressed(self, _C.sparse_csc, None, dense_dim)
+
+
+def to_sparse_bsr(self, blocksize, dense_dim=None):
+    """The matrix in blocks of blocksize (height, width), compressed by rows; entries of one place are added."""
+    return _compressed(self, _C.sparse_bsr, blocksize, dense_dim)
+
+
+def to_sparse_bsc(self, blocksize, dense_dim=None):
+    """The matrix in blocks of blocksize (height, width), compressed by columns; entries of one place are added."""
+    return _compressed(self, _C.sparse_bsc, blocksize, dense_dim)
 
 
 def sparse_mask(self, mask):
@@ -165,8 +267,7 @@ def sparse_mask(self, mask):
     shapes, and for tensors on two devices."""
     if self.shape != mask.shape:
         raise RuntimeError(f"sparse_mask: expected a mask of the tensor's shape {tuple(self.shape)}: got {tuple(mask.shape)}")
-    mask = mask.coalesce()
-    return _C._sparse_with_values(mask, self[tuple(mask._indices().unbind(0))])
+    return _C._sparse_mask(self, mask.coalesce() if mask.is_sparse else mask)
 
 
 def _coalesced_(self, coalesced):
@@ -193,10 +294,10 @@ def _add_methods() -> None:
 
     for name, (function, doc) in simple.items():
         setattr(Tensor, name, method(name, function, doc))
-    Tensor._nnz = method("_nnz", lambda t: _C._sparse_values(t).size(0), "How many entries a sparse tensor has.")
-    Tensor.sparse_dim = method("sparse_dim", lambda t: _C._sparse_indices(t).size(0) if t._is_any_sparse else 0, "How many dimensions the indices of a sparse tensor address.")
-    Tensor.dense_dim = method("dense_dim", lambda t: _C._sparse_values(t).dim() - 1 if t._is_any_sparse else t.dim(), "How many dimensions each value of a sparse tensor has.")
-    for function in (indices, values, to_dense, to_sparse, to_sparse_csr, to_sparse_csc, sparse_mask, _coalesced_, *_index_methods):
+    Tensor._nnz = method("_nnz", lambda t: _C._sparse_values(t).size(0 if t.is_sparse else _C._sparse_starts(t).dim() - 1), "How many entries a sparse tensor has.")
+    Tensor.sparse_dim = method("sparse_dim", lambda t: (_C._sparse_indices(t).size(0) if t.is_sparse else 2) if t._is_any_sparse else 0, "How many dimensions the indices of a sparse tensor address.")
+    Tensor.dense_dim = method("dense_dim", lambda t: t.dim() - _C._sparse_indices(t).size(0) if t._is_any_sparse else t.dim(), "How many dimensions each value of a sparse tensor has.")
+    for function in (indices, values, to_dense, to_sparse, to_sparse_csr, to_sparse_csc, to_sparse_bsr, to_sparse_bsc, sparse_mask, _coalesced_, *_index_methods):
         setattr(Tensor, function.__name__, _asking(function))
 
 

@@ -43,8 +43,8 @@ def _rebuild_sparse(indices, values, size, coalesced):
     return _C._sparse_make(indices, values, size, coalesced)
 
 
-def _rebuild_compressed(dim, starts, others, values, size):
-    return _C._sparse_compressed(dim, starts, others, values, size)
+def _rebuild_compressed(layout, starts, others, values, size):
+    return _C._sparse_compressed(layout, starts, others, values, size, False)
 
 
 class DisableTorchFunctionSubclass:

@@ -187,12 +187,12 @@ def sparse_str(tensor) -> str:
     if tensor.is_sparse:
         named, values = [("indices", tensor._indices())], tensor._values()
     else:
-        from .._root.sparse import compressed_parts
+        from .._root.sparse import compressed_parts, index_names
 
-        dim, starts, others, values = compressed_parts(tensor)
-        named = list(zip(("crow_indices", "col_indices") if dim == 0 else ("ccol_indices", "row_indices"), (starts, others), strict=True))
+        _, starts, others, values = compressed_parts(tensor)
+        named = list(zip(index_names(tensor.layout), (starts, others), strict=True))
     default = _C._functions[""]["get_default_dtype"]()
-    suffixes = [f"size={tuple(tensor.shape)}", f"nnz={values.size(0)}"]
+    suffixes = [f"size={tuple(tensor.shape)}", f"nnz={tensor._nnz()}"]
     if tensor.device.type != _C._functions[""]["get_default_device"]().type:
         suffixes.insert(0, f"device='{tensor.device}'")
     if tensor.dtype not in (default, default.to_complex(), _C.int64, _C.bool):

@@ -60,19 +60,14 @@ def _like(t, g):
     """A gradient of the values of a sparse tensor in its layout."""
     if g is None or not isinstance(t, _Tensor) or t.layout is _C.strided:
         return g
-    if t.is_sparse:
-        return _C._sparse_make(t._indices(), g, tuple(t.shape), t.is_coalesced())
-    rows = t.layout is _C.sparse_csr
-    starts, others = (t.crow_indices(), t.col_indices()) if rows else (t.ccol_indices(), t.row_indices())
-    return _C._sparse_compressed(0 if rows else 1, starts, others, g, tuple(t.shape))
+    return _C._sparse_with_values(t, g)
 
 
 def _entries_at(weight: _Tensor, root) -> _Tensor:
     """The values of a sparse weight at the entries of a sparse root."""
     if weight.layout is _C.strided or not isinstance(root, _Tensor) or root.layout is _C.strided:
         return weight
-    places = root.detach() if root.is_sparse else root.detach().to_sparse()
-    return weight.to_dense()[tuple(places._indices())]
+    return _C._sparse_values(_C._sparse_mask(weight.to_dense(), root.detach()))
 
 
 def _tensor_of(item, where: str) -> _Tensor:

@@ -19,7 +19,7 @@ _PROPERTIES_OF_PARTS = frozenset("requires_grad dtype device layout is_leaf grad
                                  "_grad _grad_fn is_sparse_csr _is_any_sparse is_xpu is_hpu is_ipu is_vulkan is_maia is_mtia".split())
 _REFUSED = {name: "use .to_local() for this rank's part, .full_tensor() for the whole" for name in
             ("numpy storage set_ resize_ resize_as_ share_memory_ __array__ __dlpack__ __dlpack_device__ apply_ map_ map2_ pin_memory storage_offset "
-             "as_strided as_strided_ to_sparse to_sparse_csr to_sparse_csc __cuda_array_interface__ __setstate__").split()}
+             "as_strided as_strided_ to_sparse to_sparse_csr to_sparse_csc to_sparse_bsr to_sparse_bsc __cuda_array_interface__ __setstate__").split()}
 _RANDOM = frozenset("bernoulli bernoulli_ multinomial normal normal_ uniform_ exponential_ geometric_ log_normal_ cauchy_ random_ poisson rand_like "
                     "randn_like randint_like rrelu rrelu_ dropout_ feature_dropout alpha_dropout feature_alpha_dropout dropout1d dropout2d dropout3d "
                     "gumbel_softmax fractional_max_pool2d fractional_max_pool3d trunc_normal_ kaiming_uniform_ kaiming_normal_ xavier_uniform_ "
