@@ -19,13 +19,13 @@ void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense
     const T* from = static_cast<const T*>(dense.data_ptr());
     const T* value = static_cast<const T*>(values.data_ptr());
     T* to = static_cast<T*>(out.data_ptr());
-    parallel_for(0, cols, 65536 / (values.numel() + 1) + 16, [&](int64_t begin, int64_t end) {
+    parallel_for(0, cols, 65536 / (values.numel() + 1) + 64, [&](int64_t begin, int64_t end) {
       const int64_t columns = end - begin;
       // Adds all terms to sums (rows, columns) whose rows are `stride` apart.
       const auto add_terms = [&](C* sums, int64_t stride) {
         for (int64_t k = 0; k < n; ++k)
           for (int64_t i = 0; i < height; ++i) {
-            C* y = sums + (index[k] * height + i) * stride;
+            C* __restrict y = sums + (index[k] * height + i) * stride;
             const T *x = from + index[n + k] * width * cols + begin, *v = value + (k * height + i) * width;
             int64_t j = 0;
             for (; j + 4 <= width; j += 4, x += 4 * cols) {  // of a block's row, for which y is read once
