@@ -69,7 +69,8 @@ Tensor packed(const Tensor& index, Tensor values, const Form& form, IntSpan size
     const Tensor ends = raw::contiguous(raw::to(raw::select(starts, 1, n), std::nullopt, Device()));
     TG_CHECK(std::ranges::all_of(std::span(ends.data<int64_t>(), static_cast<size_t>(count)),
                                  [&](int64_t end) { return end == each; }),
-             Runtime, "to_sparse_{}: Expect the same number of specified elements per batch", form.name());
+             Runtime, "to_sparse_{}: Expect the same number of specified elements per batch: got {} in {} matrices",
+             form.name(), index.size(1), count);
     DimVector shape(batches), value_sizes(batches);
     shape.push_back(n + 1);
     value_sizes.push_back(each);

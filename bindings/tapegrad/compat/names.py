@@ -91,9 +91,9 @@ MODULES.update({
                cpp=types.SimpleNamespace(threads=-1, simdlen=None)),
         borrowed("compat.definitions", "patch=inductor_patch")),
     "_subclasses": module('PyTorch\'s tensors without data for its compiler, by name: there are none here. Tensors on the device "meta" are without data.',
-                          borrowed("_subclasses.fake_tensor", "FakeTensor FakeTensorMode")),
+                          borrowed("_subclasses.fake_tensor", "CrossRefFakeMode FakeTensor FakeTensorMode")),
     "_subclasses.fake_tensor": module("Names of PyTorch's file of this name: asking whether a tensor is fake says no, making one says what to use.",
-                                      classes("FakeTensor FakeTensorMode", _NO_FAKES), functions("False", "is_fake(x)", "Always false.")),
+                                      classes("CrossRefFakeMode FakeTensor FakeTensorMode", _NO_FAKES), functions("False", "is_fake(x)", "Always false.")),
     "fx": module(
         "PyTorch's graphs of Python programs. tapegrad runs eagerly and records none: names can be imported, using them says so.",
         classes("Graph GraphModule Interpreter Node Proxy Tracer Transformer", _NO_GRAPHS),

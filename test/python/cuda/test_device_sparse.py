@@ -303,3 +303,28 @@ def test_module_with_a_sparse_buffer():
     assert moved.adjacency.is_cuda
     same(moved(x.cuda()), expected)
     assert moved.double().adjacency.dtype is tg.float64
+
+
+BLOCKS = [[1.0, 0, 0, 0, 2, 3], [0, 0, 0, 0, 0, 4], [0, 0, 5, 0, 0, 0], [0, 0, 0, 6, 0, 0]]
+
+
+@pytest.mark.parametrize("form", ("sparse_bsr", "sparse_bsc"))
+def test_blocks(form):
+    """As on the CPU: conversions, products with gradients, a batch, and parts that are out of bounds."""
+    def run(device):
+        dense = tg.tensor(BLOCKS, device=device, requires_grad=True)
+        x = tg.arange(12.0, device=device).reshape(6, 2).requires_grad_()
+        a = dense.to_sparse(layout=getattr(tg, form), blocksize=(2, 3))
+        y = a @ x + (x.t() @ a.t()).t()
+        (y.square().sum() + (a + a).to_dense().sum()).backward()
+        batch = tg.stack([dense.detach()] * 2).to_sparse(layout=getattr(tg, form), blocksize=(2, 3))
+        again = getattr(dense.detach().to_sparse_csr(), f"to_{form}")((2, 2))
+        back = getattr(a.detach().to("cpu").to(device), f"to_{'sparse_bsc' if form == 'sparse_bsr' else 'sparse_bsr'}")((2, 3))
+        assert a.device.type == again.device.type == device
+        return [t.cpu().tolist() for t in (y.detach(), dense.grad, x.grad, batch.mT[1].to_dense(), again.to_dense(), again.values(), back.to_dense(), a.detach().to_sparse().to_dense())]
+
+    assert run("cuda") == run("cpu")
+    starts, others, values = [0, 1, 2], [0, 2], tg.ones(2, 2, 2, device="cuda")
+    with pytest.raises((IndexError, RuntimeError)):
+        tg.sparse_compressed_tensor(starts, others, values, (4, 4), layout=getattr(tg, form))
+        tg.cuda.synchronize()

@@ -13,6 +13,7 @@ import numpy as np
 
 from ... import _C
 from .._comparison import _number_difference, _Options, _tensor_difference, _tolerance
+from ._compressed import CompressedInputs
 from ._switches import DeterministicGuard, set_warn_always_context
 
 try:
@@ -54,7 +55,7 @@ def _single(value):
     return value.item() if isinstance(value, (np.number, np.bool_)) else value
 
 
-class TestCase(_Base):
+class TestCase(CompressedInputs, _Base):
     """`precision` and `rel_tol` are the least tolerances of its comparisons; the random generators are seeded before each test."""
 
     longMessage = True

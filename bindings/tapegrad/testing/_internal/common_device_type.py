@@ -269,9 +269,8 @@ class skipIf:
 
 skipCPUIf, skipCUDAIf, skipXPUIf, skipMetaIf, skipMPSIf, skipLazyIf, skipXLAIf, skipHPUIf, skipPRIVATEUSE1If, skipGPUIf = (
     _of_device(skipIf, name) for name in ("cpu", "cuda", "xpu", "meta", "mps", "lazy", "xla", "hpu", "privateuseone", ("cuda", "xpu")))  # fmt: skip
-skipCPUIfNoLapack = skipCPUIfNoFFT = skipCPUIfNoMkldnn = _never  # all are here
+skipCPUIfNoLapack = skipCPUIfNoFFT = skipCPUIfNoMkldnn = skipCPUIfNoMklSparse = _never  # all are here
 skipCPUIfNoMkl = skipCPUIf(True, "PyTorch is built without MKL support")
-skipCPUIfNoMklSparse = skipCPUIf(True, "PyTorch is built without MKL support")
 skipCUDAIfRocm = skipCUDAIfRocmVersionLessThan = skipCUDAIfMiopen = skipCUDAIfNotMiopenSuggestNHWC = disablecuDNN = disableMkldnn = _never
 skipCUDAIfNoMagma = skipCUDAIfNoCusolver = skipCUDAIfNoMagmaAndNoCusolver = skipCUDAIfNoMagmaAndNoLinalgsolver = skipCUDAIfNoCudnn = _never
 skipCUDAIfNoCusparseGeneric = skipCUDAIfCudnnVersionLessThan = skipCUDAVersionIn = skipCUDAIfVersionLessThan = skipCUDAIfNoSparseGeneric = _never
