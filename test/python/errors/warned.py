@@ -94,7 +94,7 @@ writing without a fixed order :: tg.use_deterministic_algorithms(True, warn_only
 indices of sparse tensors :: tg.sparse_coo_tensor(tg.zeros(1, 1, dtype=tg.int64), tg.ones(1), (2,)) :: no: sparse tensors are always checked here
 compressed sparse tensors :: tg.ones(2, 2).to_sparse_csr() :: no: nothing is provisional about it here
 sparse tensors compressed by columns :: tg.ones(2, 2).to_sparse_csc() :: no: nothing is provisional about it here
-sparse tensors of blocks :: tg.ones(2, 2).to_sparse_bsr((1, 1)) :: raises AttributeError
+sparse tensors of blocks :: tg.ones(2, 2).to_sparse_bsr((1, 1)) :: no: nothing is provisional about it here
 nested tensors :: tg.nested.nested_tensor([tg.ones(2)]) :: raises AttributeError
 the old constructors of sparse tensors :: tg.sparse.FloatTensor() :: no: the name stays
 a device of oneDNN :: tg.device('mkldnn') :: raises RuntimeError
@@ -270,7 +270,7 @@ NOT_MET = {
     r"(jit/|_jit_internal|_tensor.py Tensor.__(iter|len)__|nn/utils/rnn.py pack_padded_sequence|distributed/optim/_deprecation)": "TorchScript and its tracer: nothing is compiled, and traced modules run as they were written",
     r"(onnx|utils/model_dump|package)\b": "its exporters and packages",
     r"(ao/|nn/attention/(_fa3|experimental))": "quantised and 8-bit tensors",
-    r"(masked/|sparse/)": "masked tensors, blocks of sparse tensors",
+    r"(masked/|sparse/)": "masked tensors",
     r"(xpu|utils/hipify|utils/cpp_extension|_streambase|random.py|utils/checkpoint.py _infer_device_type)\b": "other devices, and C++ extensions",
     r"(cuda/|backends/cudnn|optim/optimizer.py Optimizer._accelerator|nn/parallel/(_functions|data_parallel|__init__)|nn/modules/module.py Module.zero_grad)": "what needs a GPU, or several: the driver is asked by other means",
     r"(autograd/profiler|profiler/profiler)": "profiles of other devices and of kinds of events that are not recorded",

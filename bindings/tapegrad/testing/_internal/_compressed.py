@@ -7,9 +7,14 @@ import sys
 _tg = sys.modules[__package__.partition(".")[0]]
 
 
+def _least_size(t) -> tuple:
+    names = ("ccol_indices", "row_indices") if t.layout in (_tg.sparse_csc, _tg.sparse_bsc) else ("crow_indices", "col_indices")
+    return tuple(_tg.sparse_compressed_tensor(*(getattr(t, name)() for name in names), t.values(), layout=t.layout).shape)
+
+
 class CompressedInputs:
     @staticmethod
-    def _make_crow_indices(n_rows, n_cols, nnz, *, device, index_dtype, random=True):
+    def _make_crow_indices(n_rows, n_cols, nnz, *, device, index_dtype, random=True, **_):
         """Where rows begin that have nnz entries together, none more than n_cols."""
         if not 0 <= nnz <= n_rows * n_cols:
             raise AssertionError(f"expected at most {n_rows * n_cols} entries: got {nnz}")
@@ -59,10 +64,14 @@ class CompressedInputs:
         blocks = (2, 1) if layout in (_tg.sparse_bsr, _tg.sparse_bsc) else ()
         index_dtype, dtype = index_dtype or _tg.int64, dtype or _tg.get_default_dtype()
         for batch, dense, empty in itertools.product(((), (2,), (2, 3)) if enable_batch else ((),), ((), (2,), (4, 3)) if enable_hybrid else ((),), (False, True)[:1 + enable_zero_sized]):
-            sizes = [(0, 0), (4, 0), (4, 3)] if empty else [(4, 3), (6, 2)]
+            columns_first = layout in (_tg.sparse_csc, _tg.sparse_bsc)
+            sizes = [(0, 0), (0, 4) if columns_first else (4, 0)] if empty else [(4, 3), (6, 2)]
             for rows, columns in sizes:
                 nnz = 0 if empty else 2 * (blocks[0] if blocks else 1) * random.randint(1, 2)
-                t = self.genSparseCompressedTensor((*batch, rows, columns, *dense), nnz, layout=layout, device=device, dtype=dtype, index_dtype=index_dtype, blocksize=blocks, dense_dims=len(dense))
+                size = (*batch, rows, columns, *dense)
+                t = None
+                while t is None or _least_size(t) != size:  # which is to follow from the parts
+                    t = self.genSparseCompressedTensor((*batch, rows, columns, *dense), nnz, layout=layout, device=device, dtype=dtype, index_dtype=index_dtype, blocksize=blocks, dense_dims=len(dense))
                 if output_tensor:
                     yield t
                     continue
