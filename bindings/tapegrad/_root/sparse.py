@@ -122,38 +122,35 @@ def sparse_compressed_tensor(compressed_indices, plain_indices, values, size=Non
 
 
 
-def _only(layout, expected):
+def _of(expected, layout, starts, others, values, size, dtype, device, requires_grad, check_invariants):
     if layout not in (None, expected):
         raise RuntimeError(f"expected layout {expected} but got {layout}")
-    return expected
+    return sparse_compressed_tensor(starts, others, values, size, dtype=dtype, layout=expected, device=device, requires_grad=requires_grad,
+                                    check_invariants=check_invariants)
 
 
 def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
                       requires_grad=False, check_invariants=None):
     """A matrix compressed by rows: sparse_compressed_tensor of this layout."""
-    return sparse_compressed_tensor(crow_indices, col_indices, values, size, dtype=dtype, layout=_only(layout, _C.sparse_csr), device=device,
-                                    requires_grad=requires_grad, check_invariants=check_invariants)
+    return _of(_C.sparse_csr, layout, crow_indices, col_indices, values, size, dtype, device, requires_grad, check_invariants)
 
 
 def sparse_csc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
                       requires_grad=False, check_invariants=None):
     """A matrix compressed by columns: sparse_compressed_tensor of this layout."""
-    return sparse_compressed_tensor(ccol_indices, row_indices, values, size, dtype=dtype, layout=_only(layout, _C.sparse_csc), device=device,
-                                    requires_grad=requires_grad, check_invariants=check_invariants)
+    return _of(_C.sparse_csc, layout, ccol_indices, row_indices, values, size, dtype, device, requires_grad, check_invariants)
 
 
 def sparse_bsr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
                       requires_grad=False, check_invariants=None):
     """A matrix of blocks, compressed by rows: sparse_compressed_tensor of this layout."""
-    return sparse_compressed_tensor(crow_indices, col_indices, values, size, dtype=dtype, layout=_only(layout, _C.sparse_bsr), device=device,
-                                    requires_grad=requires_grad, check_invariants=check_invariants)
+    return _of(_C.sparse_bsr, layout, crow_indices, col_indices, values, size, dtype, device, requires_grad, check_invariants)
 
 
 def sparse_bsc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
                       requires_grad=False, check_invariants=None):
     """A matrix of blocks, compressed by columns: sparse_compressed_tensor of this layout."""
-    return sparse_compressed_tensor(ccol_indices, row_indices, values, size, dtype=dtype, layout=_only(layout, _C.sparse_bsc), device=device,
-                                    requires_grad=requires_grad, check_invariants=check_invariants)
+    return _of(_C.sparse_bsc, layout, ccol_indices, row_indices, values, size, dtype, device, requires_grad, check_invariants)
 
 
 def _validate_sparse_compressed_tensor_args(compressed_indices, plain_indices, values, size, layout, check_pinning=None) -> None:

@@ -159,7 +159,7 @@ def test_a_warning_comes_once_for_a_line_and_can_be_an_error():
     assert out.tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("name", ["dequantize", "int_repr", "to_padded_tensor", "to_sparse_bsr", "to_mkldnn"])
+@pytest.mark.parametrize("name", ["dequantize", "int_repr", "to_padded_tensor", "to_mkldnn"])
 def test_methods_that_are_not_there_say_why(name):
     x = tapegrad.zeros(1)
     with pytest.raises(AttributeError, match=rf"^'tapegrad\.Tensor' object has no attribute '{re.escape(name)}': \w"):
