@@ -121,7 +121,6 @@ def sparse_compressed_tensor(compressed_indices, plain_indices, values, size=Non
     return _C._sparse_compressed(_COMPRESSED[layout], starts, others, values.detach(), tuple(size), whole).requires_grad_()
 
 
-
 def _of(expected, layout, starts, others, values, size, dtype, device, requires_grad, check_invariants):
     if layout not in (None, expected):
         raise RuntimeError(f"expected layout {expected} but got {layout}")
