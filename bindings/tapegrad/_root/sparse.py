@@ -128,28 +128,22 @@ def _of(expected, layout, starts, others, values, size, dtype, device, requires_
                                     check_invariants=check_invariants)
 
 
-def sparse_csr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
-                      requires_grad=False, check_invariants=None):
-    """A matrix compressed by rows: sparse_compressed_tensor of this layout."""
-    return _of(_C.sparse_csr, layout, crow_indices, col_indices, values, size, dtype, device, requires_grad, check_invariants)
+def _constructor(expected):
+    def by_rows(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+                    check_invariants=None):
+        return _of(expected, layout, crow_indices, col_indices, values, size, dtype, device, requires_grad, check_invariants)
+
+    def by_columns(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False, requires_grad=False,
+                    check_invariants=None):
+        return _of(expected, layout, ccol_indices, row_indices, values, size, dtype, device, requires_grad, check_invariants)
+
+    made = by_columns if expected in _BY_COLUMNS else by_rows
+    made.__name__ = made.__qualname__ = f"{str(expected).rpartition('.')[2]}_tensor"
+    made.__doc__ = f"A matrix {'of blocks, ' if expected in _IN_BLOCKS else ''}compressed {made.__code__.co_name.replace('_', ' ')}: sparse_compressed_tensor of this layout."
+    return made
 
 
-def sparse_csc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
-                      requires_grad=False, check_invariants=None):
-    """A matrix compressed by columns: sparse_compressed_tensor of this layout."""
-    return _of(_C.sparse_csc, layout, ccol_indices, row_indices, values, size, dtype, device, requires_grad, check_invariants)
-
-
-def sparse_bsr_tensor(crow_indices, col_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
-                      requires_grad=False, check_invariants=None):
-    """A matrix of blocks, compressed by rows: sparse_compressed_tensor of this layout."""
-    return _of(_C.sparse_bsr, layout, crow_indices, col_indices, values, size, dtype, device, requires_grad, check_invariants)
-
-
-def sparse_bsc_tensor(ccol_indices, row_indices, values, size=None, *, dtype=None, layout=None, device=None, pin_memory=False,
-                      requires_grad=False, check_invariants=None):
-    """A matrix of blocks, compressed by columns: sparse_compressed_tensor of this layout."""
-    return _of(_C.sparse_bsc, layout, ccol_indices, row_indices, values, size, dtype, device, requires_grad, check_invariants)
+sparse_csr_tensor, sparse_csc_tensor, sparse_bsr_tensor, sparse_bsc_tensor = map(_constructor, _COMPRESSED)
 
 
 def _validate_sparse_compressed_tensor_args(compressed_indices, plain_indices, values, size, layout, check_pinning=None) -> None:
