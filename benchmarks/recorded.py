@@ -128,6 +128,18 @@ def _peers(libraries, make, compiled=None, whole=True):
     return runs
 
 
+def _recordings(libraries, make):
+    """The first two calls of a step, which are recorded, and two eager ones."""
+    function, args = make(libraries["tapegrad"])
+    step = libraries["tapegrad"].record(function)
+
+    def recorded():
+        step.reset()
+        return step(*args), step(*args)
+
+    return {"tapegrad": recorded, "eager": lambda: (function(*args), function(*args))}
+
+
 def _steps(make, step):
     """What makes a step of the model as it is, and of the compiled model."""
     def build(lib, compiled=False):
@@ -150,6 +162,7 @@ def cases(libraries):
             return (lambda x: _without_gradients(lib, program, x)), (x,)
 
         yield Case("recorded training step", name, _peers(libraries, whole, alone))
+        yield Case("two calls that are recorded", name, _recordings(libraries, whole))
         yield Case("recorded training step that reads", name, _peers(libraries, *_steps(make, _careful)))
         yield Case("compiled model in an eager step", name, _peers(libraries, whole, alone, whole=False))
         yield Case("recorded inference", name, _peers(libraries, inference))

@@ -25,6 +25,7 @@ bool init_record(PyObject* module);
 bool init_program(PyObject* module);
 bool init_nested(PyObject* module);
 bool init_reads(PyObject* module);
+bool init_walk(PyObject* module);
 // Lines of the program for messages of the tape (call_site.cpp).
 bool init_call_sites();
 // How many of the innermost frames run this package's own files.

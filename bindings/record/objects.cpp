@@ -405,16 +405,6 @@ PyGetSetDef recording_properties[] = {
 
 // --- _Watch ---
 
-PyObject* watch_new(PyTypeObject* type, PyObject* args, PyObject*) {
-  TG_PY_TRY
-  PyObject* lists[5];
-  if (!PyArg_ParseTuple(args, "O!O!O!O!O!:_Watch", &PyList_Type, &lists[0], &PyList_Type, &lists[1], &PyList_Type,
-                        &lists[2], &PyList_Type, &lists[3], &PyList_Type, &lists[4]))
-    return nullptr;
-  return box<std::shared_ptr<Watch>>(type, std::make_shared<Watch>(lists[0], lists[1], lists[2], lists[3], lists[4]));
-  TG_PY_CATCH
-}
-
 PyObject* watch_changed(PyObject* self, PyObject*) {
   TG_PY_TRY
   const std::string what = unbox<std::shared_ptr<Watch>>(self)->changed();
@@ -764,6 +754,8 @@ PyGetSetDef replays_properties[] = {
 
 }  // namespace
 
+PyObject* new_watch(std::shared_ptr<Watch> watch) { return box<std::shared_ptr<Watch>>(watch_type, std::move(watch)); }
+
 bool init_record(PyObject* module) {
   record::describe_line = [] { return autograd::at_site(autograd::current_site()); };
   recorder_type = add_type(module, "tapegrad._C._Recorder", sizeof(Boxed<RecorderObject>), Py_TPFLAGS_HAVE_GC,
@@ -779,9 +771,9 @@ bool init_record(PyObject* module) {
                              {Py_tp_clear, recording_drop},
                              {Py_tp_methods, recording_methods},
                              {Py_tp_getset, recording_properties}});
-  watch_type = add_type(module, "tapegrad._C._Watch", sizeof(Boxed<std::shared_ptr<Watch>>), Py_TPFLAGS_HAVE_GC,
-                        {{Py_tp_new, watch_new},
-                         {Py_tp_dealloc, dealloc_tracked<std::shared_ptr<Watch>>},
+  watch_type = add_type(module, "tapegrad._C._Watch", sizeof(Boxed<std::shared_ptr<Watch>>),
+                        Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
+                        {{Py_tp_dealloc, dealloc_tracked<std::shared_ptr<Watch>>},
                          {Py_tp_traverse, watch_traverse},
                          {Py_tp_clear, watch_drop},
                          {Py_tp_methods, watch_methods},

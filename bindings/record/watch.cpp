@@ -47,44 +47,39 @@ std::string text_of(PyObject* o) {
   return utf8 ? utf8 : "?";
 }
 
-template <class F>
-void for_items(PyObject* list, F&& f) {
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) f(PyList_GET_ITEM(list, i));
-}
-
 }  // namespace
 
-Watch::Watch(PyObject* dicts, PyObject* cells, PyObject* lists, PyObject* tensors, PyObject* types) {
-  for_items(dicts, [&](PyObject* pair) {
-    PyObject *dict = PyTuple_GET_ITEM(pair, 0), *keys = PyTuple_GET_ITEM(pair, 1);
-    DictWatch& w = dicts_.emplace_back(DictWatch{
-        PyRef::borrow(dict), version_of(dict), PyTuple_GET_ITEM(pair, 2) == Py_True ? -1 : PyDict_GET_SIZE(dict), {}});
-    if (keys == Py_None) {
-      PyObject *key, *value;
-      for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
-        w.entries.push_back({PyRef::borrow(key), PyRef::borrow(value)});
-    } else {
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) {
-        PyObject* key = PyTuple_GET_ITEM(keys, i);
-        w.entries.push_back({PyRef::borrow(key), PyRef::borrow(lookup(dict, key))});
-      }
+const std::vector<Watch::Entry>& Watch::add_dict(PyObject* dict, PyObject* names, bool may_grow) {
+  DictWatch& w =
+      dicts_.emplace_back(DictWatch{PyRef::borrow(dict), version_of(dict), may_grow ? -1 : PyDict_GET_SIZE(dict), {}});
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
+    if (names != nullptr) {
+      // What is compared by code of the program is no name.
+      const int wanted = PyUnicode_CheckExact(key) ? PySet_Contains(names, key) : 0;
+      check_status(wanted);
+      if (wanted == 0) continue;
     }
-  });
-  for_items(cells, [&](PyObject* cell) { cells_.push_back({PyRef::borrow(cell), PyRef::borrow(PyCell_GET(cell))}); });
-  for_items(lists, [&](PyObject* list) {
-    if (PyAnySet_Check(list)) {
-      sets_.push_back({PyRef::borrow(list), own(PyFrozenSet_New(list))});
-      return;
-    }
-    ListWatch& w = lists_.emplace_back(ListWatch{PyRef::borrow(list), {}});
-    for_items(list, [&](PyObject* item) { w.items.push_back(PyRef::borrow(item)); });
-  });
-  for_items(tensors, [&](PyObject* o) {
-    const Tensor& t = unwrap(o);
-    tensors_.push_back({PyRef::borrow(o), t.impl()->storage(), t.requires_grad()});
-  });
-  for_items(types, [&](PyObject* type) { types_.push_back({PyRef::borrow(type), version_of_type(type)}); });
+    w.entries.push_back({PyRef::borrow(key), PyRef::borrow(value)});
+  }
+  return w.entries;
 }
+
+void Watch::add_list(PyObject* list) {
+  if (PyAnySet_Check(list)) {
+    sets_.push_back({PyRef::borrow(list), own(PyFrozenSet_New(list))});
+    return;
+  }
+  ListWatch& w = lists_.emplace_back(ListWatch{PyRef::borrow(list), {}});
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) w.items.push_back(PyRef::borrow(PyList_GET_ITEM(list, i)));
+}
+
+void Watch::add_tensor(PyObject* o) {
+  const Tensor& t = unwrap(o);
+  tensors_.push_back({PyRef::borrow(o), t.impl()->storage(), t.requires_grad()});
+}
+
+void Watch::add_type(PyObject* type) { types_.push_back({PyRef::borrow(type), version_of_type(type)}); }
 
 std::string Watch::changed() {
   for (DictWatch& w : dicts_) {

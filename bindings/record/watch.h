@@ -4,6 +4,7 @@
 // change. Needs the GIL.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,10 +14,23 @@ namespace tapegrad::python {
 
 class Watch {
  public:
-  // `dicts`: tuples of a dictionary, a tuple of keys, or None for all, and whether entries may be added; `cells`,
-  // `lists`, `tensors`, `types`: objects.
-  Watch() = default;  // of nothing
-  Watch(PyObject* dicts, PyObject* cells, PyObject* lists, PyObject* tensors, PyObject* types);
+  struct Entry {
+    PyRef key, value;  // no value: absent
+  };
+  struct TensorWatch {
+    PyRef object;
+    Storage storage;
+    bool needs_grad;
+  };
+
+  // Watches a dictionary: all of its entries, or those whose names are in the set `names`, and where it may not grow
+  // how many there are. Gives what it has found.
+  const std::vector<Entry>& add_dict(PyObject* dict, PyObject* names, bool may_grow);
+  void add_cell(PyObject* cell) { cells_.push_back({PyRef::borrow(cell), PyRef::borrow(PyCell_GET(cell))}); }
+  void add_list(PyObject* list_or_set);
+  void add_tensor(PyObject* tensor);
+  void add_type(PyObject* type);
+  const std::vector<TensorWatch>& tensors() const noexcept { return tensors_; }
 
   // What has changed, or "".
   std::string changed();
@@ -28,9 +42,6 @@ class Watch {
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  struct Entry {
-    PyRef key, value;  // no value: absent
-  };
   struct DictWatch {
     PyRef dict;
     uint64_t version;
@@ -44,11 +55,6 @@ class Watch {
     PyRef list;
     std::vector<PyRef> items;
   };
-  struct TensorWatch {
-    PyRef object;
-    Storage storage;
-    bool needs_grad;
-  };
   struct TypeWatch {
     PyRef type;
     unsigned int version;
@@ -59,5 +65,7 @@ class Watch {
   std::vector<TensorWatch> tensors_;
   std::vector<TypeWatch> types_;
 };
+
+PyObject* new_watch(std::shared_ptr<Watch> watch);  // a tapegrad._C._Watch
 
 }  // namespace tapegrad::python

@@ -29,9 +29,9 @@ def load(name: str):
     """The module. One that fails leaves nothing behind which would make the next attempt another one; a library for which there is no memory
     is OutOfMemoryError, and not an ImportError, which would say that it is missing."""
     outer = sys.exc_info()[1]
-    profile = sys.getprofile()
-    if rests := getattr(profile, "rests_while_loading", False):  # what is called for it is no effect of the program that is observed
-        sys.setprofile(None)
+    observer = sys.getprofile()  # what is called for it is no effect of the program that is observed
+    if rest := getattr(observer, "_rest_while_loading", None):
+        rest()
     try:
         if name not in sys.modules:
             bytes(_NEEDED)  # addresses only, no page is touched
@@ -45,8 +45,8 @@ def load(name: str):
             raise sys.modules[_ROOT].OutOfMemoryError(f"{name}: there is no memory for it: {error}") from error
         raise
     finally:
-        if rests:
-            sys.setprofile(profile)
+        if rest:
+            observer._go_on_after_loading()
 
 
 def more_names(module: str, parts=()):

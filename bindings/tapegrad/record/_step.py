@@ -157,7 +157,7 @@ class RecordedStep:
                 _C._tells_apart()
             if result is NotImplemented:
                 recorder.refuse("it returns NotImplemented")
-            watched = watch(self.function, observer, recorder.objects())
+            watched = None if audit else watch(self.function, observer, recorder.objects())
             if isinstance(watched, str):
                 recorder.refuse(watched)
             if split:

@@ -14,7 +14,6 @@ import random
 import site
 import sys
 import sysconfig
-import threading
 import types
 from pathlib import Path
 
@@ -55,83 +54,77 @@ def _is_native(function) -> bool:
     return isinstance(owner, Tensor) or module.split(".")[0] == "tapegrad"
 
 
-class Observer:
-    """A profile function (sys.setprofile), in a `with` statement. It rests while garbage is collected: what is called then, the program's
-    gc.callbacks and the finalizers of what happened to be garbage, is no part of the step."""
+def _effect_of(frame, function) -> str | None:
+    """Why a native function that the frame calls is nothing to replay, or None. The native observer asks where it does not know by itself."""
+    owner = getattr(function, "__self__", None)
+    module = getattr(function, "__module__", None) or ""
+    name = getattr(function, "__qualname__", repr(function))
+    if owner is sys and name in ("setprofile", "getprofile", "_getframe", "exc_info", "exception", "getrecursionlimit"):
+        return None
+    if isinstance(owner, types.ModuleType):
+        module = owner.__name__
+    if _of_package(frame.f_code.co_filename):
+        effect = module in _EFFECTS or isinstance(owner, random.Random) or (module == "builtins" and name in ("print", "open", "input"))
+        return _refusal(frame, name) if effect or type(owner).__module__ in ("_io", "socket") else None
+    if module.startswith("tapegrad") or isinstance(owner, Tensor) or type(owner).__module__.startswith("tapegrad"):
+        return None
+    if module == "builtins" and name in _KNOWN_BUILTINS or module in _KNOWN_MODULES:
+        return None
+    if owner is not None and not isinstance(owner, types.ModuleType) and (
+            type(owner).__module__ in ("builtins", "collections") or isinstance(owner, type)
+            or isinstance(owner, _CONTAINERS) and name.rpartition(".")[2] in _READS):
+        return None
+    return _refusal(frame, f"{module}.{name}" if module not in ("", "builtins") else name)
 
-    rests_while_loading = True  # of parts of the package: _lazy.load
+
+def _refusal(frame, name: str) -> str:
+    while frame.f_back is not None and _of_package(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"it calls {name} at {frame.f_code.co_filename}:{frame.f_lineno}, which may have an effect or read what changes"
+
+
+_CALL, _C_CALL = 0, 4  # PyTrace_CALL, PyTrace_C_CALL; what is left are ends of native functions
+
+
+def _tell_sizes(sizes, frame, event: int, arg) -> None:
+    """What a step that follows sizes is told of each call."""
+    if event == _CALL:
+        if frame.f_code.co_filename not in _OWN:
+            sizes.called(frame.f_back, False)
+    elif event == _C_CALL:
+        sizes.called(frame, _is_native(arg))
+    elif _is_native(arg):
+        _C._pin_sizes(None)
+
+
+class Observer:
+    """Notes which code runs in a `with` statement (`codes`, with its globals), and whether it calls what may have an effect (`reason`): a native
+    profile function. It rests while garbage is collected: what is called then, the program's gc.callbacks and the finalizers of what happened
+    to be garbage, is no part of the step."""
 
     def __init__(self, pure: bool, sizes) -> None:
-        self.pure = pure
-        self._sizes = sizes
-        self.codes: dict = {}  # code -> its globals
-        self.reason = ""
+        self._native = _C._Observer(sizes, _effect_of, _tell_sizes, _PACKAGE, pure)
+        self.codes: dict = self._native.codes
+
+    @property
+    def reason(self) -> str:
+        return self._native.reason
 
     def __enter__(self) -> Observer:
-        self._thread, self._rests = threading.get_ident(), False
-        gc.callbacks.insert(0, self._rest)
-        gc.callbacks.append(self._go_on)
-        sys.setprofile(self)
+        gc.callbacks.insert(0, self._native.before_all)
+        gc.callbacks.append(self._native.after_all)
+        self._native.start()
         return self
 
     def __exit__(self, *_) -> None:
-        sys.setprofile(None)
-        gc.callbacks.remove(self._rest)
-        gc.callbacks.remove(self._go_on)
+        self._native.stop()
+        gc.callbacks.remove(self._native.before_all)
+        gc.callbacks.remove(self._native.after_all)
 
-    def _rest(self, phase: str, _) -> None:
-        if phase == "start" and threading.get_ident() == self._thread:
-            self._rests = sys.getprofile() is self
-            if self._rests:
-                sys.setprofile(None)
 
-    def _go_on(self, phase: str, _) -> None:
-        if phase == "stop" and threading.get_ident() == self._thread and self._rests:
-            sys.setprofile(self)
-
-    def __call__(self, frame, event: str, arg) -> None:
-        if event == "call":
-            code = frame.f_code
-            if self._sizes.active and code.co_filename not in _OWN:
-                self._sizes.called(frame.f_back, False)
-            if code not in self.codes and not _of_package(code.co_filename):
-                self.codes[code] = frame.f_globals
-        elif event in ("c_return", "c_exception"):
-            if self._sizes.active and _is_native(arg):
-                _C._pin_sizes(None)
-        elif event == "c_call":
-            if self._sizes.active:
-                self._sizes.called(frame, _is_native(arg))
-            if not self.reason and not self.pure:
-                self._native(frame, arg)
-
-    def _native(self, frame, function) -> None:
-        owner = getattr(function, "__self__", None)
-        module = getattr(function, "__module__", None) or ""
-        name = getattr(function, "__qualname__", repr(function))
-        if owner is sys and name in ("setprofile", "getprofile", "_getframe", "exc_info", "exception", "getrecursionlimit"):
-            return
-        if isinstance(owner, types.ModuleType):
-            module = owner.__name__
-        if _of_package(frame.f_code.co_filename):
-            effect = module in _EFFECTS or isinstance(owner, random.Random) or (module == "builtins" and name in ("print", "open", "input"))
-            if effect or type(owner).__module__ in ("_io", "socket"):
-                self._refuse(frame, name)
-            return
-        if module.startswith("tapegrad") or isinstance(owner, Tensor) or type(owner).__module__.startswith("tapegrad"):
-            return
-        if module == "builtins" and name in _KNOWN_BUILTINS or module in _KNOWN_MODULES:
-            return
-        if owner is not None and not isinstance(owner, types.ModuleType) and (
-                type(owner).__module__ in ("builtins", "collections") or isinstance(owner, type)
-                or isinstance(owner, _CONTAINERS) and name.rpartition(".")[2] in _READS):
-            return
-        self._refuse(frame, f"{module}.{name}" if module not in ("", "builtins") else name)
-
-    def _refuse(self, frame, name: str) -> None:
-        while frame.f_back is not None and _of_package(frame.f_code.co_filename):
-            frame = frame.f_back
-        self.reason = f"it calls {name} at {frame.f_code.co_filename}:{frame.f_lineno}, which may have an effect or read what changes"
+# Of an optimizer: what is visited, and what load_state_dict exchanges.
+_OF_OPTIMIZERS = frozenset(("step", "zero_grad", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
+_EXCHANGED = frozenset(("state", "param_groups"))
 
 
 class _Refused(Exception):
@@ -148,77 +141,32 @@ def _variables(value) -> dict | None:
 
 
 class _Walk:
+    """From a function over what the names of its code reach. Dictionaries, lists, tensors, classes and modules of layers are visited natively,
+    what is left here."""
+
+    methods: frozenset = frozenset()  # of classes, to be visited though nobody names them
+
     def __init__(self, names: set[str]) -> None:
         self.names = names
-        self.dicts: list = []
-        self.cells: list = []
-        self.lists: list = []
-        self.tensors: list = []
-        self.types: list = []
-        self.seen: dict[int, object] = {}  # by id, kept alive
-        self.waiting: list = []
+        self.native = _C._Walk(names, _modules.Module, _VALUES, self.methods, _MOST_OBJECTS)
+        self.add, self.add_dict = self.native.add, self.native.add_dict
 
     def run(self) -> None:
-        while self.waiting:
-            self._visit(*self.waiting.pop())
-
-    def add(self, value, path: str) -> None:
-        if isinstance(value, _VALUES) or id(value) in self.seen:
-            return
-        if len(self.seen) >= _MOST_OBJECTS:
+        if not self.native.run(self._visit):
             raise _Refused(f"it reads more than {_MOST_OBJECTS} objects of the program")
-        self.seen[id(value)] = value
-        self.waiting.append((value, path))
-
-    def add_dict(self, values: dict, path: str, keys=None, may_grow: bool = False) -> None:
-        """Watches entries: all, or those under `keys`. In an instance a new attribute may hide one of the class, so none may be added."""
-        present = None if keys is None else tuple(k for k in keys if k in values)
-        self.dicts.append((values, present, may_grow))
-        for key in values if present is None else present:
-            self.add(values[key], f"{path}.{key}" if isinstance(key, str) else f"{path}[{key!r}]")
-
-    def add_class(self, cls: type, path: str) -> None:
-        for base in cls.__mro__:
-            if base.__module__ == "builtins" or base.__module__.split(".")[0] == "tapegrad" or id(base) in self.seen:
-                continue
-            self.seen[id(base)] = base
-            self.types.append(base)
-            for name, value in vars(base).items():
-                if name in self.names and not name.startswith("__"):
-                    self.add(value, f"{path}.{name}")
 
     def _visit(self, value, path: str) -> None:
-        cls = type(value)
-        if isinstance(value, Tensor):
-            self.tensors.append(value)
-            if _variables(value) and cls.__module__.split(".")[0] != "tapegrad":
-                self.add_dict(_variables(value), path, self.names)
-        elif isinstance(value, types.ModuleType):
+        if isinstance(value, types.ModuleType):
             file = getattr(value, "__file__", None)
             if file and not _of_package(file) and not file.startswith(_INSTALLED):
-                self.add_dict(vars(value), path, self.names, may_grow=True)
+                self.add_dict(vars(value), path, self.names, True)
         elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, staticmethod, classmethod, property)):
             self._function(value, path)
-        elif isinstance(value, type):
-            self.add_class(value, path)
-        elif isinstance(value, dict):
-            self.add_dict(value, path)
-        elif isinstance(value, list):
-            self.lists.append(value)
-            for i, item in enumerate(value):
-                self.add(item, f"{path}[{i}]")
-        elif isinstance(value, set):
-            self.lists.append(value)
-            for item in value:
-                self.add(item, f"an item of {path}")
-        elif isinstance(value, (tuple, frozenset)):
-            for i, item in enumerate(value):
-                self.add(item, f"{path}[{i}]")
         elif isinstance(value, types.BuiltinFunctionType):
             if not isinstance(value.__self__, (types.ModuleType, type(None))):
                 self.add(value.__self__, path)
         else:
-            self._object(value, cls, path)
+            self._object(value, type(value), path)
 
     def _function(self, value, path: str) -> None:
         if isinstance(value, types.MethodType):
@@ -238,7 +186,7 @@ class _Walk:
                     content = cell.cell_contents
                 except ValueError:
                     continue
-                self.cells.append(cell)
+                self.native.add_cell(cell)
                 self.add(content, name)
             for default in [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]:
                 self.add(default, path)
@@ -246,15 +194,11 @@ class _Walk:
     def _object(self, value, cls: type, path: str) -> None:
         # Not by hasattr: a program's own __getattr__ must not run.
         variables = _variables(value)
-        if isinstance(value, _modules.Module):
-            self.add_class(cls, path)
-            self.add_dict(variables, path)
-            return
         own = cls.__module__.split(".")[0]
         if own == "tapegrad":
             if variables and "param_groups" in variables:  # of an optimizer each replay reads the groups anew, if the function itself does not
-                self.add_dict(variables, path, ("step", "zero_grad", "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"))
-                self.dicts.append((variables, ("state", "param_groups"), False))  # load_state_dict exchanges them
+                self.add_dict(variables, path, _OF_OPTIMIZERS)
+                self.native.watch_dict(variables, _EXCHANGED)
                 if "param_groups" in self.names:
                     self.add(variables["param_groups"], path + ".param_groups")
             elif variables:
@@ -266,7 +210,7 @@ class _Walk:
             if any(hasattr(cls, name) for name in ("__setitem__", "add", "__next__", "write")) or getattr(cls, "__slots__", None):
                 raise _Refused(f"{path} is a {cls.__name__}, whose changes cannot be seen")
             return
-        self.add_class(cls, path)
+        self.native.add_class(cls)
         self.add_dict(variables, path, self.names)
 
 
@@ -284,6 +228,8 @@ def _names_of(code) -> set[str]:
 class _Reach(_Walk):
     """A walk over functions that have not run: by all names that their code has."""
 
+    methods = frozenset(("__call__", "forward", "__getattr__", "__getitem__"))  # what a call of an object runs
+
     def _function(self, value, path: str) -> None:
         super()._function(value, path)
         if isinstance(value, types.FunctionType) and not _of_package(value.__code__.co_filename):
@@ -291,13 +237,6 @@ class _Reach(_Walk):
             self.names.update(names)
             for name in names & value.__globals__.keys():
                 self.add(value.__globals__[name], name)
-
-    def add_class(self, cls: type, path: str) -> None:
-        super().add_class(cls, path)
-        for base in cls.__mro__:  # what a call of an object runs
-            for name in ("__call__", "forward", "__getattr__", "__getitem__"):
-                if base.__module__.split(".")[0] not in ("tapegrad", "builtins") and name in vars(base):
-                    self.add(vars(base)[name], f"{path}.{name}")
 
 
 def reachable(functions):
@@ -308,14 +247,14 @@ def reachable(functions):
         walk = _Reach(names)
         try:
             for function in functions:
-                walk.add(function, getattr(function, "__name__", "function"))
+                walk.add(function, str(getattr(function, "__name__", "function")))
             walk.run()
         except _Refused as refused:
             return str(refused)
         except Exception as error:  # of a program's own __eq__ or __getattr__
             return f"what its functions read cannot be seen: {type(error).__name__}: {error}"
         if len(names) == before:
-            return walk.tensors
+            return walk.native.tensors
 
 
 def watch(function, observer: Observer, objects: list):
@@ -328,7 +267,7 @@ def watch(function, observer: Observer, objects: list):
         for name, hooks in vars(_modules).items():
             if name.startswith("_global_") and isinstance(hooks, dict):
                 walk.add_dict(hooks, name)
-        walk.add(function, getattr(function, "__name__", "function"))
+        walk.add(function, str(getattr(function, "__name__", "function")))
         for value in objects:
             walk.add(value, "an argument")
         read: dict[int, tuple] = {}
@@ -339,10 +278,10 @@ def watch(function, observer: Observer, objects: list):
             file = variables.get("__file__") or ""
             if file.startswith(_INSTALLED):
                 continue
-            walk.add_dict(variables, variables.get("__name__", "globals"), sorted(known), may_grow=True)
+            walk.add_dict(variables, str(variables.get("__name__", "globals")), known, True)
         walk.run()
     except _Refused as refused:
         return str(refused)
     except Exception as error:  # of a program's own __eq__ or __getattr__; the call itself has succeeded
         return f"what it reads cannot be watched: {type(error).__name__}: {error}"
-    return _C._Watch(walk.dicts, walk.cells, walk.lists, walk.tensors, walk.types)
+    return walk.native.watch()

@@ -123,8 +123,16 @@ class Options:
     def __init__(self):
         self.shift = 1.0
 
+    @staticmethod
+    def twice():
+        return 2.0
 
-OPTIONS = Options()
+
+class FewerOptions(Options):
+    pass
+
+
+OPTIONS, CLASSES, TWICE = Options(), [Options], vars(Options)["twice"]
 
 
 @pytest.fixture
@@ -135,7 +143,7 @@ def restored():
     SETTINGS.clear()
     SETTINGS["scale"] = 1.0
     SHIFTS[:] = [1.0, 2.0]
-    Options.scale = 3.0
+    Options.scale, Options.twice = 3.0, TWICE
     OPTIONS = Options()
 
 
@@ -152,6 +160,10 @@ CHANGES = {
     "an attribute by name": (lambda x: x + getattr(OPTIONS, "shift"), lambda: setattr(OPTIONS, "shift", 9.0)),  # noqa: B009
     "the instance's dictionary": (lambda x: x + OPTIONS.shift, lambda: OPTIONS.__dict__.update(shift=9.0)),
     "a class attribute": (lambda x: x * OPTIONS.scale, lambda: setattr(Options, "scale", 4.0)),
+    "an attribute of a class": (lambda x: x * Options.scale, lambda: setattr(Options, "scale", 4.0)),
+    "an attribute of a class in a list": (lambda x: x * CLASSES[0].scale, lambda: setattr(Options, "scale", 4.0)),
+    "a base's attribute": (lambda x: x * FewerOptions.scale, lambda: setattr(Options, "scale", 4.0)),
+    "a static method": (lambda x: x * Options.twice(), lambda: setattr(Options, "twice", staticmethod(lambda: 5.0))),
     "another object": (lambda x: x + OPTIONS.shift, lambda: set_global("OPTIONS", type("O", (), {"shift": 3.0})())),
 }
 
