@@ -19,7 +19,9 @@ std::vector<Tensor> recorded_backward(TensorSpan roots, TensorSpan weights, Tens
   return record::native_call(
       "backward", std::move(operands),
       [f, m = roots.size(), n = weights.size()](std::span<Tensor> given, std::span<const int64_t>) {
-        const ComputeRelease released;
+        // The gradients of a dry run are none that another thread may see: it puts them back.
+        std::optional<ComputeRelease> released;
+        if (!record::DryRun::active()) released.emplace();
         return f(given.subspan(0, m), given.subspan(m, n), given.subspan(m + n));
       });
 }

@@ -4,6 +4,7 @@
 #include "tapegrad/autograd/engine.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/record/plans.h"
+#include "tapegrad/c10/threads/uninterrupted.h"
 
 namespace tapegrad::python {
 
@@ -16,6 +17,8 @@ RecordingObject run_dry(const NativePlan& native, TensorSpan feeds) {
   RecordingObject made;
   made.settings = native.settings;
   const uint64_t first_node = autograd::detail::node_sequence;
+  // Until it is undone no code of the program runs, not in another thread either: recorded_backward.h keeps the GIL.
+  const Uninterrupted uninterrupted;
   const record::DryRun dry(native.step->leaves, native.generators);
   Recorder recorder(feeds);
   std::vector<Tensor> outputs = native.step->run(feeds);
@@ -169,8 +172,15 @@ bool add_for_sizes(Replays& replays, PyObject* args) {
       why.clear();
       return true;
     } catch (const Error& e) {  // what a call raises is raised again where the program makes it
+      // Where memory lacks now it may be there another time.
+      if (e.kind() == ErrorKind::OutOfMemory) {
+        why.clear();
+        continue;
+      }
       why = first_line(e.what());
       if (!native->checked) native->refusal = why, native->checked = true;
+    } catch (const std::bad_alloc&) {
+      why.clear();
     }
   }
   return false;

@@ -725,3 +725,14 @@ def test_a_step_that_draws_in_other_numbers():
     for i, n in enumerate((4, 4, 4, 7, 1, 0, 5, 4)):
         run_both(step, step.function, None, None, (tg.randn(n, 6),), seed=i)
     assert step._replays.made == 4, step._notes
+
+
+def test_memory_that_lacks_once_keeps_no_other_size_from_a_plan(caplog):
+    step = tg.record(lambda x: (x[:, None] * x[None, :] * 2).sum())
+    for _ in range(4):
+        step(tg.ones(3))
+    with pytest.raises(tg.OutOfMemoryError):
+        step(tg.ones(10_000_000))
+    for n in (4, 5, 6):
+        assert step(tg.ones(n)).item() == 2 * n * n
+    assert step._replays.made == 3 and not caplog.records
