@@ -96,6 +96,12 @@ class _Code:
         self.lost: set[int] = set()
         self.loads: dict[str, list[int]] = defaultdict(list)
         self.changed = {i.argval for i in self.list if i.opname.startswith(("STORE_", "DELETE_", "LOAD_FAST_AND_CLEAR", "IMPORT_")) and isinstance(i.argval, str)}
+        self.cleared = {i.argval for i in self.list if i.opname == "LOAD_FAST_AND_CLEAR"}
+        # Where jumps backwards come from, and to.
+        self.back = [(k, i.argval) for k, i in enumerate(self.list) if "BACKWARD" in i.opname or i.opname == "JUMP_ABSOLUTE"]
+        starts = [(begin, line) for begin, _, line in code.co_lines()]
+        begins = [begin for begin, _ in starts]
+        self.lines = [starts[bisect_right(begins, i.offset) - 1][1] for i in self.list]
         targets = {i.argval for i in self.list if i.opcode in dis.hasjrel or i.opcode in dis.hasjabs}
         handlers = {e.target for e in dis._parse_exception_table(code)} if hasattr(dis, "_parse_exception_table") else set()
         stack: list[_Entry] = []
@@ -226,8 +232,7 @@ def tells_apart(code: CodeType) -> bool:
 
 def line_of(code: CodeType, k: int) -> int | None:
     """The line of an instruction."""
-    offset = _parsed(code).offsets[k]
-    return next((line for begin, end, line in code.co_lines() if begin <= offset < end), None)
+    return _parsed(code).lines[k]
 
 
 def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
@@ -259,7 +264,7 @@ def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
             i, taken = code.list[k], code.taken[k]
             name = i.opname
             if name == "STORE_FAST":
-                if any(j.opname == "LOAD_FAST_AND_CLEAR" and j.argval == i.argval for j in code.list):
+                if i.argval in code.cleared:
                     return None
                 waiting += [(load, several) for load in code.loads[i.argval]]
             elif name in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_SLICE"):
@@ -306,8 +311,7 @@ def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
 
 
 def _in_loop(code: _Code, k: int) -> bool:
-    return any("BACKWARD" in j.opname and j.argval <= code.offsets[k] or j.opname == "JUMP_ABSOLUTE" and j.argval <= code.offsets[k]
-               for j in code.list[k + 1:])
+    return any(at > k and target <= code.offsets[k] for at, target in code.back)
 
 
 def _may_vary(code: _Code, k: int) -> bool:
@@ -416,7 +420,7 @@ def _uses(code: _Code, start: int, what: str, frame: FrameType) -> Uses | None:
             i, last = code.list[k], len(code.taken[k]) - 1
             name = i.opname
             if name == "STORE_FAST":
-                if any(i.opname == "LOAD_FAST_AND_CLEAR" and i.argval == code.list[k].argval for i in code.list):
+                if i.argval in code.cleared:
                     return None
                 waiting += [(load, number) for load in code.loads[i.argval]]
             elif name == "RETURN_VALUE":
