@@ -356,14 +356,14 @@ PyObject* observer_new(PyTypeObject* type, PyObject* args, PyObject*) {
   int pure;
   if (!PyArg_ParseTuple(args, "OOOO!p:_Observer", &sizes, &effect_of, &tell_sizes, &PyTuple_Type, &package, &pure))
     return nullptr;
-  Observer made;
-  made.sizes = PyRef::borrow(sizes);
-  made.effect_of = PyRef::borrow(effect_of);
-  made.tell_sizes = PyRef::borrow(tell_sizes);
-  made.package = PyRef::borrow(package);
+  PyRef self(box<Observer>(type, {}));
+  auto& made = unbox<Observer>(self.get());
+  PyObject* const given[] = {sizes, effect_of, tell_sizes, package};
+  PyRef* const kept[] = {&made.sizes, &made.effect_of, &made.tell_sizes, &made.package};
+  for (size_t i = 0; i < 4; ++i) *kept[i] = PyRef::borrow(given[i]);
   made.pure = pure != 0;
   made.codes = own(PyDict_New());
-  return box<Observer>(type, std::move(made));
+  return self.release();
   TG_PY_CATCH
 }
 
