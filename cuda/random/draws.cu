@@ -72,7 +72,13 @@ DrawState draw_state(const PhiloxState& state, const GeneratorPtr& given, Device
   Source* source = find(id, generator.get());
   if (source == nullptr) {
     lock.unlock();  // running out of memory runs Python's collector, which may destroy graphs
-    Source made{generator, state, 0, empty_tensor({int64_t{sizeof(PhiloxState)}}, DType::uint8, device)};
+    Source made{generator, state, 0, {}};
+    {
+      // Written before the graph runs, so it is not of the graph's pool, where kernels that come before this call may
+      // have had a workspace.
+      const StreamGuard outside(default_stream(device.index));
+      made.memory = empty_tensor({int64_t{sizeof(PhiloxState)}}, DType::uint8, device);
+    }
     lock.lock();
     source = find(id, generator.get());
     if (source == nullptr) source = &r.captures[id].sources.emplace_back(std::move(made));

@@ -349,3 +349,21 @@ def test_graphed_callables_draw_anew():
         return results, [p.grad.tolist() for m in (first, second) for p in m.parameters()]
 
     assert run(True) == run(False)
+
+
+def test_the_state_of_a_draw_lies_apart_from_workspaces_before_it():
+    """A kernel whose workspace was given back when the graph first drew: the numbers were its scratch, of the replay that wrote them."""
+    model, x = tg.nn.LSTM(8, 8, batch_first=True).cuda(), tg.randn(5, 4, 8, device="cuda")
+
+    def work():
+        with tg.no_grad():
+            return model(x)[0].sum(), tg.sort(x.flatten()).values, tg.rand(70, device="cuda")
+
+    tg.manual_seed(7)
+    graph, (_, _, drawn) = recorded(work)
+    replayed = []
+    for _ in range(2):
+        graph.replay()
+        replayed.append(drawn.tolist())
+    tg.manual_seed(7)
+    assert replayed == [work()[2].tolist() for _ in range(2)]
