@@ -269,6 +269,12 @@ const std::unordered_map<std::string_view, Function>& table() {
          [](std::string_view name, std::string_view value) {
            for_each_allocator([=](DeviceAllocator& a) { a.set_option(name, value); });
          }},
+        // What is queued on the stream from now on runs after what other streams do with the memory.
+        {"await_uses", [](int device, const void* address,
+                          StreamHandle stream) { device_allocator(device).await_uses(address, {stream, device}); }},
+        // The stream's use of the memory was captured and has not run.
+        {"forget_use", [](int device, const void* address,
+                          StreamHandle stream) { device_allocator(device).forget_use(address, {stream, device}); }},
         {"register_pinned",
          [](void* p, uint64_t nbytes) {  // 0: no longer
            nbytes > 0 ? driver().register_pinned(p, nbytes) : driver().unregister_pinned(p);

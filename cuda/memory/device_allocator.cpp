@@ -295,6 +295,37 @@ void DeviceAllocator::note_use(const void* address, Stream stream) {
   if (std::find(block->uses.begin(), block->uses.end(), stream) == block->uses.end()) block->uses.push_back(stream);
 }
 
+void DeviceAllocator::forget_use(const void* address, Stream stream) {
+  Lock lock(mutex_);
+  if (Block* block = live_.find(address)) std::erase(block->uses, stream);
+}
+
+void DeviceAllocator::await_uses(const void* address, Stream stream) {
+  Lock lock(mutex_);
+  Block* block = live_.find(address);
+  if (block == nullptr) return;
+  const Stream owner{block->segment->stream, device_};
+  std::vector<Stream> others = block->uses;
+  if (!(owner == stream)) others.push_back(owner);
+  std::erase(others, stream);
+  if (others.empty()) return;
+  for (const Stream& other : others) {
+    DeviceGuard guard(other.device);
+    if (other.handle != nullptr && driver_.capture_state(other.handle) != CaptureState::None)
+      continue;  // it runs later
+    EventHandle event = take_event(other.device);
+    driver_.record_event(event, other.handle);
+    {
+      DeviceGuard waits(stream.device);
+      driver_.stream_wait_event(stream.handle, event);
+    }
+    spare_events_[other.device].push_back(event);  // one that is recorded anew does not change what was waited for
+  }
+  // The stream is behind all of them now.
+  block->uses.clear();
+  if (!(owner == stream)) block->uses.push_back(stream);
+}
+
 void DeviceAllocator::free(Block* block) {
   Lock lock(mutex_);
   ++clock_;

@@ -99,6 +99,10 @@ class TG_API DeviceAllocator {
   void free_at(const void* address);       // nothing where no allocated block starts there
   Block* find(const void* address) const;  // the allocated block that starts there, or null
   void note_use(const void* address, Stream stream);
+  void forget_use(const void* address, Stream stream);  // as if it had not been noted
+  // Makes `stream` wait for what other streams do with the block, so that it may be used as if it had been freed and
+  // allocated again.
+  void await_uses(const void* address, Stream stream);
   // Where the fixed segment of an allocated block begins; null for other memory.
   void* segment_of(const void* address) const;
   bool in_capture_pool(const void* address) const;  // an allocated block's start
@@ -164,7 +168,7 @@ class TG_API DeviceAllocator {
   bool over_limit(std::size_t more) const;
   void drop_segment(Segment* segment);
   EventHandle take_event(int device);
-  void count(std::array<Counter, 3> AllocatorStats::*which, const BlockPool& pool, bool add, uint64_t n);
+  void count(std::array<Counter, 3> AllocatorStats::* which, const BlockPool& pool, bool add, uint64_t n);
   void note(MemoryEvent::Kind kind, const void* address, std::size_t size, StreamHandle stream, uint32_t site);
   void touched(Block* block);
   void check_block(const Block* block) const;

@@ -91,6 +91,48 @@ TEST_CASE("work of another stream holds a block back") {
   a.check();
 }
 
+TEST_CASE("a block that is lent again waits for what other streams do with it") {
+  FreedBlock of;
+  auto& [driver, side, a, b, p] = of;
+  std::string order;
+  driver.enqueue(side, "reader", [&] { order += "r"; });
+  a.note_use(p, {side, 0});
+  a.await_uses(p, {nullptr, 0});
+  driver.enqueue(nullptr, "writer", [&] { order += "w"; });
+  driver.synchronize_stream(nullptr);
+  CHECK(order == "rw");
+  // Nothing is left to wait for, also where the block is freed.
+  const uint64_t events = driver.calls("record_event");
+  a.await_uses(p, {nullptr, 0});
+  CHECK(driver.calls("record_event") == events);
+  // On another stream than its own that one's work comes first, and its own use delays the next owner.
+  driver.enqueue(nullptr, "owner", [&] { order += "o"; });
+  a.await_uses(p, {side, 0});
+  driver.enqueue(side, "writer", [&] { order += "s"; });
+  a.free(b);
+  Block* next = a.allocate(3 * MiB, nullptr);
+  CHECK(next->address != p);
+  driver.synchronize_stream(side);
+  CHECK(order == "rwos");
+  a.free(next);
+  a.await_uses(p, {side, 0});  // nobody's any more
+  a.check();
+}
+
+TEST_CASE("a use that was captured and has not run is forgotten") {
+  FreedBlock of;
+  auto& [driver, side, a, b, p] = of;
+  a.note_use(p, {side, 0});
+  a.forget_use(p, {side, 0});
+  a.forget_use(p, {side, 0});
+  driver.enqueue(side, "other", [] {});
+  a.free(b);
+  Block* next = a.allocate(3 * MiB, nullptr);
+  CHECK(next->address == p);
+  a.free(next);
+  a.check();
+}
+
 TEST_CASE("memory is never given to new work while old work uses it") {
   // Kernels on several streams write their block's number all over it and verify it later; operations run at random
   // points.
