@@ -30,8 +30,8 @@ Scalar Tensor::item() const {
   if (TG_UNLIKELY(is_batched())) batch::throw_needs_values("item");
   TG_CHECK(numel() == 1, Runtime, "item: a tensor with {} elements cannot be converted to a number: its sizes are {}",
            numel(), format_ints(sizes()));
-  if (TG_UNLIKELY(is_cuda())) return raw::_to_copy(*this, dtype(), Device(), false, std::nullopt).item();
   if (!is_wrapped_number()) record::note_read("item", *this);
+  if (TG_UNLIKELY(is_cuda())) return raw::_to_copy(*this, dtype(), Device(), false, std::nullopt).item();
   TG_CHECK(device().is_cpu(), Runtime, "item: a tensor on {} has no value in the memory of the host", device());
   const void* p = data_ptr();
   return dispatch_stored(dtype(), [&]<class T>() {

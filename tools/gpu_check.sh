@@ -191,6 +191,7 @@ if wanted bench; then
   results=${OUT:-benchmarks/results}
   [ -z "$simulate" ] || results=$dir/benchmarks
   part "benchmarks" "$python" -m benchmarks cuda --out "$results" --rounds "$([ -z "$simulate" ] && echo "${ROUNDS:-9}" || echo 1)"
+  part "recorded steps" "$python" -m benchmarks.recorded_device --rounds "$([ -z "$simulate" ] && echo "${ROUNDS:-9}" || echo 1)"
 fi
 
 [ ${#failed[@]} = 0 ] || { printf 'FAILED: %s\n' "${failed[@]}" >&2; exit 1; }

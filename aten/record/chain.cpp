@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "tapegrad/aten/record/memory.h"
 #include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::record {
@@ -95,6 +96,7 @@ class Uses {
 
 std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording) {
   std::vector<std::pair<size_t, size_t>> chains;
+  if (on_device(recording)) return chains;
   const std::vector<Call>& calls = recording.calls;
   for (size_t i = 0; i < calls.size();) {
     size_t end = i;

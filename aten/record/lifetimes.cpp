@@ -109,8 +109,8 @@ std::vector<size_t> live_bytes(const Recording& r) {
   std::vector<size_t> live(r.calls.size() + 1, 0);
   for (const Slot& slot : r.slots) {
     if (!needs_memory(slot)) continue;
-    live[static_cast<size_t>(slot.first)] += aligned(slot.nbytes);
-    live[std::min(static_cast<size_t>(slot.last) + 1, r.calls.size())] -= aligned(slot.nbytes);
+    live[static_cast<size_t>(slot.first)] += aligned(slot.nbytes, alignment_of(r));
+    live[std::min(static_cast<size_t>(slot.last) + 1, r.calls.size())] -= aligned(slot.nbytes, alignment_of(r));
   }
   for (size_t i = 1; i < live.size(); ++i) live[i] += live[i - 1];  // unsigned: what was taken away comes back
   live.pop_back();
@@ -130,11 +130,12 @@ size_t place_in(const Recording& r, const std::vector<int>& order, std::vector<s
     for (int k : placed) {
       const Slot& other = r.slots[static_cast<size_t>(k)];
       const size_t at = offset[static_cast<size_t>(k)];
-      if (other.first <= slot.last && slot.first <= other.last) taken.emplace_back(at, at + aligned(other.nbytes));
+      if (other.first <= slot.last && slot.first <= other.last)
+        taken.emplace_back(at, at + aligned(other.nbytes, alignment_of(r)));
     }
     std::sort(taken.begin(), taken.end());
     size_t at = 0;
-    const size_t n = aligned(slot.nbytes);
+    const size_t n = aligned(slot.nbytes, alignment_of(r));
     for (const auto& [from, to] : taken) {
       if (at + n <= from) break;
       at = std::max(at, to);

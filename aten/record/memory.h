@@ -36,10 +36,19 @@ struct Layout {
 };
 
 constexpr size_t kSlotAlignment = 64;
-inline size_t aligned(size_t n) { return (n + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment; }
+constexpr size_t kDeviceAlignment = 512;  // that of its allocator: libraries choose algorithms by alignment
+inline size_t aligned(size_t n, size_t to = kSlotAlignment) { return (n + to - 1) / to * to; }
+inline bool on_device(const Recording& r) { return r.device && !r.device->is_cpu(); }
+inline size_t alignment_of(const Recording& r) { return on_device(r) ? kDeviceAlignment : kSlotAlignment; }
 
 inline bool is_kernel(const Call& call) {
   return call.kind == Call::Kind::Kernel || call.kind == Call::Kind::Pointwise || call.kind == Call::Kind::Reduce;
+}
+
+// Puts the bytes of a slot there: what the calls' own tensors and iterators point to.
+inline void place(Slot& slot, char* at) noexcept {
+  slot.own->replace(at, slot.nbytes, nullptr, nullptr);
+  for (const auto& [pointer, offset] : slot.pointers) *pointer = at + offset;
 }
 
 // f(tensor, use, put) for the tensors in slots among the arguments of a call of Kind::Kernel; put(tensor) exchanges it.

@@ -32,6 +32,7 @@ struct Access {
       if (known.recorded != storage->data()) refuse("the memory of a tensor was exchanged in it (resize_, set_)");
       return found->second;
     }
+    on(storage->device());
     Slot& slot = recording().slots.emplace_back();
     slot.born = now().born_.contains(storage.get());
     slot.seen = weak_intrusive_ptr<StorageImpl>(storage);
@@ -56,7 +57,13 @@ struct Access {
     if (slot.first < 0) {
       slot.first = call;
       // Nobody has written it that is known: the host did, and does not in a replay.
-      if (slot.born && !written) slot.initial.assign(slot.recorded, slot.recorded + slot.nbytes);
+      if (slot.born && !written && slot.nbytes > 0) {
+        if (t.is_cpu())
+          slot.initial.assign(slot.recorded, slot.recorded + slot.nbytes);
+        else
+          refuse(fmt::format("it uses memory of {} that no recorded call has written: make the tensor outside",
+                             t.device()));
+      }
     }
     slot.last = std::max(slot.last, call);
     slot.written |= written;
@@ -140,7 +147,7 @@ struct Access {
     pending.reset();
   }
   static Call call_of(Call::Kind kind, const OperatorEntry& op, Device device, AnyKernel kernel) {
-    if (!device.is_cpu()) refuse(fmt::format("{} runs on {}: steps are replayed on the CPU", op.name, device));
+    on(device);
     Call call;
     call.kind = kind;
     call.entry = &op;
@@ -148,6 +155,12 @@ struct Access {
     return call;
   }
   static void refuse(std::string reason) { now().refuse(std::move(reason)); }
+  static void on(Device device) {
+    std::optional<Device>& known = recording().device;
+    if (!known) known = device;
+    if (*known != device) refuse(fmt::format("it uses {} and {}: a recorded step has one device", *known, device));
+  }
+  static bool has_memory(const Tensor& t) { return t.is_cpu() || t.is_cuda(); }
   static void gradient(const Tensor& leaf, const Tensor& grad, bool known, bool replaces = false) {
     if (now().trace_ != nullptr) now().trace_->gradient(leaf, grad, known);
     Recording& r = recording();
@@ -166,7 +179,7 @@ struct Access {
     call.leaf = leaf;
     call.replaces = replaces;
     if (grad.defined()) {
-      if (!grad.is_cpu()) return refuse("a gradient is not a dense tensor on the CPU");
+      if (!has_memory(grad)) return refuse("a gradient is not a dense tensor");
       call.grad = keep(call, grad, false);
       // It may be read where nobody is told: until the end.
       r.slots[static_cast<size_t>(call.uses[0].slot)].last = INT32_MAX;
@@ -342,7 +355,7 @@ std::vector<Tensor> Access::nested(Call call, TensorSpan inputs) {
     if (inputs[i].version() != versions[i]) refuse(fmt::format("{} writes to what it is given", call.name));
   for (Tensor& t : made) {
     if (!t.is_cpu()) {
-      refuse(fmt::format("a result of {} is on {}: steps are replayed on the CPU", call.name, t.device()));
+      refuse(fmt::format("a result of {} is on {}: control flow is recorded on the CPU", call.name, t.device()));
       return made;
     }
     call.shares |= is_shared(t);
@@ -403,8 +416,8 @@ void Recorder::start(TensorSpan feeds) {
   current = this;
   running_ = true;
   for (const Tensor& t : feeds) {
-    if (!t.is_cpu()) {
-      refuse(fmt::format("an argument is on {}: steps are replayed on the CPU", t.device()));
+    if (!Access::has_memory(t)) {
+      refuse(fmt::format("an argument is on {}", t.device()));
       continue;
     }
     const int known = static_cast<int>(recording_->slots.size());
@@ -463,8 +476,8 @@ void Recorder::add_outputs(TensorSpan outputs) {
   Recording& r = *recording_;
   for (const Tensor& t : outputs) {
     Output& out = r.outputs.emplace_back();
-    if (!t.is_cpu()) {
-      refuse(fmt::format("a result is on {}: steps are replayed on the CPU", t.device()));
+    if (!Access::has_memory(t)) {
+      refuse(fmt::format("a result is on {}", t.device()));
       continue;
     }
     output_uses_.push_back(Access::use_of(t, t.data_ptr(), false));

@@ -217,6 +217,7 @@ class TG_API Recording {
   std::vector<DrawnFrom> generators;
   std::vector<Tensor> leaves;  // whose gradient the step sets
   std::vector<FeedGeometry> feeds;
+  std::optional<Device> device;  // of all of its memory; none: it uses none
   bool two_parts = false;
   size_t first_calls = 0, first_outputs = 0, first_feeds = 0;
   std::vector<Condition> path;  // of its guards, in their order

@@ -17,11 +17,6 @@ ptrdiff_t first_byte(const TensorImpl& t) { return t.offset() * static_cast<ptrd
 
 }  // namespace
 
-Step::Step(std::unique_ptr<Recording> recording, Budget budget) : recording_(std::move(recording)) {
-  TG_ASSERT(recording_->reason.empty());
-  plan(budget);
-}
-
 // The passes that need less memory, and where temporaries lie then.
 Layout Step::fit(Budget budget) {
   Recording& r = *recording_;
@@ -142,8 +137,9 @@ void Step::plan(Budget budget) {
     }
   }
   planned_ = layout.bytes;
-  arena_ = allocate_storage(planned_ + kSlotAlignment, Device());
-  auto* start = reinterpret_cast<char*>(aligned(reinterpret_cast<uintptr_t>(arena_->data())));
+  const size_t alignment = alignment_of(r);
+  arena_ = allocate_storage(planned_ + alignment, r.device.value_or(Device()));
+  auto* start = reinterpret_cast<char*>(aligned(reinterpret_cast<uintptr_t>(arena_->data()), alignment));
   for (const auto& [slot, offset] : layout.offsets) place(r.slots[static_cast<size_t>(slot)], start + offset);
 
   std::vector<Call> calls;
@@ -175,13 +171,6 @@ void Step::plan(Budget budget) {
   }
 }
 
-void Step::place(Slot& slot, char* at) noexcept {
-  slot.own->replace(at, slot.nbytes, nullptr, nullptr);
-  for (const auto& [pointer, offset] : slot.pointers) *pointer = at + offset;
-}
-
-void Step::scribble(int byte) noexcept { std::memset(arena_->data(), byte, arena_->nbytes()); }
-
 bool Step::fits(TensorSpan feeds) const noexcept {
   const Recording& r = *recording_;
   if (feeds.size() != (r.two_parts ? r.first_feeds : r.feeds.size())) return false;
@@ -189,7 +178,7 @@ bool Step::fits(TensorSpan feeds) const noexcept {
     const TensorImpl& t = *feeds[i].impl();
     const FeedGeometry& f = r.feeds[i];
     const StorageImpl* storage = t.storage().get();
-    if (t.dtype() != f.dtype || !t.device().is_cpu() || !(t.sizes() == IntSpan(f.sizes)) ||
+    if (t.dtype() != f.dtype || t.device() != *r.device || !(t.sizes() == IntSpan(f.sizes)) ||
         !(t.strides() == IntSpan(f.strides)) || t.needs_grad() || weights_.contains(storage))
       return false;
     for (size_t k = 0; k < i; ++k) {
@@ -285,7 +274,7 @@ void Step::run(Call& call) {
     case Call::Kind::Restore: {
       Slot& slot = r.slots[static_cast<size_t>(call.slot)];
       if (call.kind == Call::Kind::Allocate) {
-        slot.real = allocate_storage(slot.nbytes, Device());
+        slot.real = memory_for_result(call.slot);
         place(slot, static_cast<char*>(slot.real->data()));
       }
       if (!slot.initial.empty()) std::memcpy(slot.own->data(), slot.initial.data(), slot.nbytes);
@@ -313,7 +302,7 @@ void Step::run_nested(Call& call) {
       inputs.push_back(over_real(view, slot));
     } else {
       auto storage = make_intrusive<StorageImpl>(
-          slot.own->data(), slot.nbytes, Device(),
+          slot.own->data(), slot.nbytes, arena_->device(),
           [](void* arena, void*, size_t) noexcept { delete static_cast<Storage*>(arena); }, new Storage(arena_));
       inputs.emplace_back(make_intrusive<TensorImpl>(std::move(storage), view.dtype(), view.sizes(),
                                                      view.impl()->strides(), view.impl()->offset()));
@@ -352,6 +341,7 @@ std::optional<Step::Diverged> Step::run_part(TensorSpan feeds, size_t first_feed
     if (static_cast<size_t>(slot.feed) < first_feed || feed >= feeds.size()) continue;
     place(slot, static_cast<char*>(feeds[feed].data_ptr()) - r.feeds[static_cast<size_t>(slot.feed)].offset);
   }
+  if (device_) enter_device(feeds, first_feed);
   feeds_ = feeds;
   first_feed_ = first_feed;
   part_ = first_feed == 0 && begin == 0 ? 0 : 1;
@@ -364,6 +354,7 @@ std::optional<Step::Diverged> Step::run_part(TensorSpan feeds, size_t first_feed
     if (std::optional<Diverged> diverged = run_up_to_guards(feeds, begin, std::min(end, committed_))) return diverged;
   tell_of_writes(feeds);
   run_calls(std::max(begin, std::min(end, committed_)), end);
+  if (device_) leave_device(feeds, first_feed);
   for (size_t i = 0; i < bases_.size(); ++i)
     if (const DrawnFrom& g = r.generators[i]; g.set_back)
       g.generator->set_offset(bases_[i][part_].offset + g.end[part_]);
@@ -430,6 +421,11 @@ void Step::run_calls(size_t begin, size_t end) {
   int updated = 0;
   try {
     for (size_t i = begin; i < end; ++i) {
+      if (device_)
+        if (const size_t next = run_on_device(i); next > i) {
+          i = next - 1;
+          continue;
+        }
       Call& call = r.calls[i];
       if (call.dead) continue;
       if (call.kind == Call::Kind::Update) {
@@ -470,9 +466,10 @@ void Step::keep_gradients() noexcept {
   }
 }
 
-std::vector<Tensor> Step::results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const {
+std::vector<Tensor> Step::results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) {
   const Recording& r = *recording_;
   std::vector<Tensor> results;
+  if (device_) hand_out(begin, end);
   results.reserve(end - begin);
   for (size_t i = begin; i < end; ++i) {
     const Output& out = r.outputs[i];
@@ -491,7 +488,7 @@ void Step::end() noexcept {
   // What the step made belongs to its receivers.
   for (int i : results_) recording_->slots[static_cast<size_t>(i)].real.reset();
   held_.clear();
-  copy_.clear();
+  copy_ = {};
 }
 
 namespace {
@@ -539,11 +536,10 @@ std::vector<Tensor> Step::replay_second(TensorSpan gradients, bool again) {
              "that a recorded forward pass used is at version {}; expected version {} instead{}",
              now.version, seen_[k].version, now.data == seen_[k].data ? "" : ", and its memory was exchanged");
   }
-  auto* arena = static_cast<char*>(arena_->data());
-  if (!copy_.empty())
-    std::memcpy(arena, copy_.data(), copy_.size());
+  if (copy_.defined())
+    raw::copy_(memory_of_temporaries(), copy_);
   else if (again)
-    copy_.assign(arena, arena + arena_->nbytes());
+    copy_ = raw::clone(memory_of_temporaries());
   Ending ending{*this, !again};
   run_part(gradients, r.first_feeds, r.first_calls, r.calls.size());
   std::vector<Tensor> made = results(gradients, r.first_feeds, r.first_outputs, r.outputs.size());

@@ -13,7 +13,9 @@ namespace tapegrad::record {
 class TG_API Step {
  public:
   // With a budget, weights are updated early and calls made again until the step fits into it; memory() says how well.
-  explicit Step(std::unique_ptr<Recording> recording, Budget budget = {});
+  // `graphs`: on a device, runs of calls are replayed by one launch each where that is possible.
+  explicit Step(std::unique_ptr<Recording> recording, Budget budget = {}, bool graphs = true);
+  ~Step();
 
   // Whether the arguments are like those that were recorded: sizes, strides, dtypes, and which of them share memory.
   bool fits(TensorSpan feeds) const noexcept;
@@ -38,8 +40,19 @@ class TG_API Step {
   const Recording& recording() const noexcept { return *recording_; }
   size_t planned_bytes() const noexcept { return planned_; }
   const MemoryUse& memory() const noexcept { return memory_use_; }
+  // How a step on a device is replayed; nothing on the CPU.
+  struct GraphUse {
+    size_t graphs = 0;
+    size_t calls = 0;    // of kernels in them,
+    size_t others = 0;   // and not
+    std::string reason;  // why there is no graph of some of them; empty: there is, or none is wanted
+  };
+  GraphUse graphs() const;
+  // To be called before a replay, by the thread that holds the step and, in Python, the GIL: makes graphs anew where
+  // the last replay has found that they lack something. While one is made no thread may wait for the device as a whole.
+  void prepare();
   // Overwrites all temporaries: for tests that nothing is read which a replay has not written.
-  void scribble(int byte) noexcept;
+  void scribble(int byte);
 
   // Holds the step for one thread, if it is free.
   bool claim() noexcept { return !busy_.exchange(true, std::memory_order_acquire); }
@@ -48,7 +61,6 @@ class TG_API Step {
  private:
   void plan(Budget budget);
   Layout fit(Budget budget);
-  void place(Slot& slot, char* at) noexcept;
   void run(Call& call);
   void run_nested(Call& call);
   void tell_of_writes(TensorSpan feeds);
@@ -57,7 +69,18 @@ class TG_API Step {
   std::optional<Diverged> run_part(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
   void run_calls(size_t begin, size_t end);
   void keep_gradients() noexcept;
-  std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end) const;
+  std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
+  // On a device, in device/step_on_device.cpp.
+  struct OnDevice;
+  void set_up_device(bool graphs);
+  void make_graphs();
+  void enter_device(TensorSpan feeds, size_t first_feed);
+  void leave_device(TensorSpan feeds, size_t first_feed);
+  static Tensor view_for(const Tensor& place, bool bytes, const Tensor& feed);
+  void hand_out(size_t begin, size_t end);
+  size_t run_on_device(size_t call);  // the one behind those that were run
+  Storage memory_for_result(int slot);
+  Tensor memory_of_temporaries() const;
   PhiloxState drawn(const Draw& draw);
   // What must be the same in both parts of a slot that is not the plan's.
   struct Seen {
@@ -90,7 +113,8 @@ class TG_API Step {
   std::vector<Seen> seen_;                         // of read_second_, between the parts
   std::vector<std::array<PhiloxState, 2>> bases_;  // of each generator: where it stood when a part began
   int part_ = 0;
-  std::vector<char> copy_;  // of the temporaries, where the second part runs again
+  Tensor copy_;                       // of the temporaries, where the second part runs again
+  std::unique_ptr<OnDevice> device_;  // none: on the CPU
   std::unordered_set<const StorageImpl*> weights_;
   std::atomic<bool> busy_{false};
 };

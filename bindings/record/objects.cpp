@@ -494,6 +494,7 @@ std::optional<PyRef> replay(Plan& plan, const std::vector<PyObject*>& objects, c
   } leave{plan.step};
   const record::Recording& recording = plan.step.recording();
   std::vector<Tensor> results;
+  plan.step.prepare();
   {
     const ComputeRelease released;
     std::optional<Step::Diverged> diverged;
@@ -538,6 +539,7 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
   replays.sizes.clear();
   if ((modes() & ~uint32_t{kModeNoGrad}) != 0 || autograd::anomaly_enabled() || (override_modes != 0 && mode_is_on()))
     return miss(replays, "a mode is on");
+  if (is_captured()) return miss(replays, "a mode is on");  // by the program, in a graph of its own
   std::vector<PyObject*> objects;
   std::vector<Tensor> feeds;
   std::vector<record::Condition> way;
@@ -581,14 +583,6 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
   TG_PY_CATCH
 }
 
-PyObject* memory_of(const Plan& plan) {
-  const record::MemoryUse& use = plan.step.memory();
-  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:i,s:i,s:d,s:d,s:s}", "live", static_cast<Py_ssize_t>(use.live), "unlimited",
-                       static_cast<Py_ssize_t>(use.unlimited), "planned", static_cast<Py_ssize_t>(use.planned),
-                       "results", static_cast<Py_ssize_t>(use.results), "updates", use.updates, "again", use.again,
-                       "seconds", use.seconds, "share", use.share, "lacks", use.lacks.c_str());
-}
-
 // check((args, kwargs)): whether a plan could be replayed now; as run() finds out, and nothing more.
 PyObject* replays_check(PyObject* self, PyObject* args) {
   TG_PY_TRY
@@ -603,22 +597,26 @@ PyObject* replays_check(PyObject* self, PyObject* args) {
   TG_PY_CATCH
 }
 
-// add(recording, watch, bytes, share): with a budget where one of them is not 0. Returns what memory() says of it.
+// add(recording, watch, bytes, share, graphs): with a budget where one of them is not 0. Returns what memory() says of
+// it.
 PyObject* replays_add(PyObject* self, PyObject* args) {
   TG_PY_TRY
   PyObject *recording, *watch;
   Py_ssize_t bytes = 0;
   record::Budget budget;
-  if (!PyArg_ParseTuple(args, "O!O!|nd:add", recording_type, &recording, watch_type, &watch, &bytes, &budget.share))
+  int graphs = 1;
+  if (!PyArg_ParseTuple(args, "O!O!|ndp:add", recording_type, &recording, watch_type, &watch, &bytes, &budget.share,
+                        &graphs))
     return nullptr;
   budget.bytes = static_cast<size_t>(bytes);
   auto& replays = unbox<Replays>(self);
   RecordingObject& made = recording_of(recording);
   std::unique_ptr<record::NativeStep> native = std::move(made.native);
   std::string sizes = std::move(made.sizes);
-  replays.plans.push_front(std::make_shared<Plan>(std::move(made), unbox<std::shared_ptr<Watch>>(watch), budget));
+  replays.plans.push_front(
+      std::make_shared<Plan>(std::move(made), unbox<std::shared_ptr<Watch>>(watch), budget, graphs != 0));
   if (replays.plans.size() > kMostPlans) replays.plans.pop_back();
-  keep_native(replays, replays.plans.front(), std::move(native), std::move(sizes), budget);
+  keep_native(replays, replays.plans.front(), std::move(native), std::move(sizes), budget, graphs != 0);
   return memory_of(*replays.plans.front());
   TG_PY_CATCH
 }

@@ -53,8 +53,8 @@ struct RecorderObject {
 };
 
 struct Plan : std::enable_shared_from_this<Plan> {
-  Plan(RecordingObject from, std::shared_ptr<Watch> watched, record::Budget budget)
-      : step(std::move(from.recording), budget),
+  Plan(RecordingObject from, std::shared_ptr<Watch> watched, record::Budget budget, bool graphs)
+      : step(std::move(from.recording), budget, graphs),
         arguments(std::move(from.arguments)),
         result(std::move(from.result)),
         watch(std::move(watched)),
@@ -81,7 +81,7 @@ struct NativePlan {
   std::vector<Tensor> given_back;  // of each result: the tensor that it is in each call, or undefined
   Settings settings;
   record::Budget budget;
-  bool two_parts = false, checked = false;
+  bool graphs = true, two_parts = false, checked = false;
 };
 
 constexpr size_t kMostPlans = 16;
@@ -101,9 +101,14 @@ std::vector<Tensor> unwrapped(const std::vector<PyObject*>& objects);
 // A replay does not change what an argument looks like (t_, resize_): steps that do are refused.
 void refuse_other_geometry(Recorder& recorder, const std::vector<PyRef>& feeds);
 
+// Whether the program captures what this thread does in a graph of a device.
+bool is_captured();
+// Bytes of a plan, what its budget costs, and its graphs: a dictionary.
+PyObject* memory_of(const Plan& plan);
+
 // Keeps what makes plans for other sizes than those of a plan that was just added.
 void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::unique_ptr<record::NativeStep> step,
-                 std::string refusal, record::Budget budget);
+                 std::string refusal, record::Budget budget, bool graphs);
 // Makes a plan for arguments that no plan fits, and puts it first; false where there is none: `replays.sizes` says why.
 bool add_for_sizes(Replays& replays, PyObject* args);
 

@@ -93,14 +93,14 @@ void refuse_other_geometry(Recorder& recorder, const std::vector<PyRef>& feeds) 
   const auto& before = recorder.feeds();
   for (size_t i = 0; i < std::min(feeds.size(), before.size()); ++i) {
     const Tensor& t = unwrap(feeds[i].get());
-    if (t.is_cpu() && !t.is_sparse() &&
+    if ((t.is_cpu() || t.is_cuda()) && !t.is_sparse() &&
         (t.sizes() != IntSpan(before[i].sizes) || t.impl()->strides() != IntSpan(before[i].strides)))
       recorder.refuse("an argument has other sizes or strides after it");
   }
 }
 
 void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::unique_ptr<record::NativeStep> step,
-                 std::string refusal, record::Budget budget) {
+                 std::string refusal, record::Budget budget, bool graphs) {
   const Recording& r = plan->step.recording();
   auto native = std::make_shared<NativePlan>();
   native->step = std::move(step);
@@ -115,6 +115,7 @@ void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::uniqu
   for (const record::Output& out : r.outputs) native->given_back.push_back(out.same);
   native->settings = plan->settings;
   native->budget = budget;
+  native->graphs = graphs;
   native->two_parts = r.two_parts;
   if (native->two_parts) native->feeds.resize(r.first_feeds);
   replays.natives.push_front(std::move(native));
@@ -164,7 +165,7 @@ bool add_for_sizes(Replays& replays, PyObject* args) {
       }
       made.arguments = native->arguments.copy();
       made.result = native->result.copy();
-      auto plan = std::make_shared<Plan>(std::move(made), native->watch, native->budget);
+      auto plan = std::make_shared<Plan>(std::move(made), native->watch, native->budget, native->graphs);
       if (!plan->step.fits(feeds)) continue;  // no replay would be like the first one
       replays.plans.push_front(std::move(plan));
       if (replays.plans.size() > kMostPlans) replays.plans.pop_back();

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "tapegrad/aten/cudnn_switches.h"
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
@@ -52,6 +53,10 @@ DeviceValue to_value(PyObject* o) {
   return static_cast<int64_t>(number);
 }
 
+// What destructors call, whenever that may be. Everything else that is asked of the device is no call of a kernel, and
+// no recorded step repeats it.
+constexpr bool is_release(std::string_view name) { return name.starts_with("destroy") || name == "pool_release"; }
+
 // Calls kName of the table for the caller's kOp. kWaits: other threads of Python run meanwhile.
 template <Text kName, Text kOp, bool kWaits = false>
 PyObject* passing_on(PyObject*, PyObject* const* args, Py_ssize_t count) {
@@ -60,6 +65,7 @@ PyObject* passing_on(PyObject*, PyObject* const* args, Py_ssize_t count) {
   DeviceValue values[kMost];
   TG_CHECK(count <= static_cast<Py_ssize_t>(kMost), Type, "_cuda_{}: got {} arguments", kName.text, count);
   for (Py_ssize_t i = 0; i < count; ++i) values[i] = to_value(args[i]);
+  if (!is_release(kName.text)) record::refuse(fmt::format("it calls {}", kOp.text));
   DeviceInterface& c = cuda(kOp.text);
   std::optional<GilRelease> released;
   if (kWaits) released.emplace();

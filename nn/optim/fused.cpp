@@ -8,6 +8,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/aten/record/recording.h"
 #include "tapegrad/autograd/call_site.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -271,6 +272,7 @@ void fused_unscale(std::span<const Tensor> grads, const Tensor& found, const Ten
     raw::mul_(t, scale);
   }
   if (dense.empty()) return;
+  record::refuse("gradients are unscaled on a device");
   TG_CHECK(device_steps.load() != nullptr, NotImplemented, "{}: no kernel for tensors on {}", op, found.device());
   device_steps.load()->unscale(dense, found, scale);
 }

@@ -3,7 +3,11 @@
 import functools
 import logging
 
+import numpy as np
+import pytest
+import rows
 import tapegrad as tg
+from rows import map_tree, tensors_of
 from tapegrad import nn
 from threads import run_all
 
@@ -61,10 +65,10 @@ def assert_same(a, b, where):
         assert p.grad is None or tg.equal(p.grad, q.grad), f"{where}: gradient of {name}"
 
 
-def compare(make, data, build=training, least=4, memory=None, **options):
+def compare(make, data, build=training, least=4, memory=None, graphs=True, **options):
     """Trains two copies, one recorded; all bits equal after each step. Returns the recorded step."""
     (a, first), (b, second) = make(), make()
-    eager, step = build(a, first, **options), tg.record(build(b, second, **options), memory=memory)
+    eager, step = build(a, first, **options), tg.record(build(b, second, **options), memory=memory, graphs=graphs)
     for i, (x, y) in enumerate(data):
         tg.manual_seed(100 + i)
         expected = eager(x, y)
@@ -113,3 +117,70 @@ def refused(function, *args, caplog, n=6, why):
     assert replays(step) == 0 and any(why in r for r in step._reasons), step.summary()
     assert any(why in r.message for r in caplog.records)
     return results
+
+
+# --- rows of the op table ---
+
+# What a replay cannot repeat, as reasons say it.
+EXPECTED = ("reads a value", "is a view of", "needs a gradient", "was exchanged", "random numbers", "shares memory", "share memory", "runs on",
+            "are kept somewhere", "is on ", "other arguments", "sparse", "has another shape", "made has other values")
+ROWS = [r for r in rows.load_records() if r.samples and r.kind != "overload" and r.test.get("values") is not False]
+
+
+def _bits(value):
+    """The tensors of a result as bytes, and what else it is."""
+    found = []
+    for t in tensors_of([value]):
+        t = t.detach().cpu()
+        dense = t.to_dense() if t.layout is not tg.strided else t
+        found.append((str(t.dtype), tuple(t.shape), dense.reshape(-1).clone().view(tg.uint8).numpy().tobytes() if dense.numel() and dense.ndim
+                      else np.asarray(dense.tolist()).tobytes()))
+    return found
+
+
+def _run(function, sample, seed):
+    args, kwargs = sample
+    tg.manual_seed(seed)
+    return function(*args, **kwargs)
+
+
+def _on(device, samples):
+    return samples if device == "cpu" else map_tree(lambda t: t.to(device), samples)
+
+
+def _samples(record, seed):
+    return record.make_samples(tg.float32, seed)
+
+
+def replays_of_row(record, device="cpu", more=()):
+    """Runs the row's samples recorded and eagerly, with the numbers of four seeds; the bits are the same. Returns how often it was replayed, and how
+    many graphs its plans have. On a device the row is called twice in a step, as one kernel is no graph. `more`: reasons against a replay that are
+    expected, too."""
+    function = record.function if device == "cpu" else lambda *args, **kwargs: (record.function(*args, **kwargs), record.function(*args, **kwargs))
+    try:
+        made = [_on(device, _samples(record, seed)) for seed in range(4)]
+    except (KeyError, RuntimeError, NotImplementedError):
+        made = [_on(device, record.make_samples(None, seed)) for seed in range(4)]
+    replayed, graphs, reasons = 0, 0, set()
+    for n in range(len(made[0])):
+        step = tg.record(function, pure=True)
+        for seed, samples in enumerate(made):
+            sample = map_tree(lambda t: t.detach(), samples[n])
+            again = map_tree(lambda t: t.clone() if t.layout is tg.strided else t, sample)
+            try:
+                expected = _run(function, again, seed)
+            except (RuntimeError, ValueError, IndexError, TypeError) as error:
+                with pytest.raises(type(error)):
+                    _run(step, sample, seed)
+                continue
+            step._replays.scribble()
+            got = _run(step, sample, seed)
+            assert _bits(got) == _bits(expected), f"{record.name} sample {n}, seed {seed}: {step.summary()}"
+            # What it wrote to its arguments, too.
+            assert _bits(sample) == _bits(again), f"{record.name} sample {n}, seed {seed}: {step.summary()}"
+        replayed += sum(count for _, _, count in step._replays.plans())
+        graphs += sum(use["graphs"] for use in step._replays.memory())
+        reasons |= step._reasons
+    unknown = [r for r in reasons if not any(known in r for known in (*EXPECTED, *more))]
+    assert not unknown, f"{record.name}: {unknown}"
+    return replayed, graphs

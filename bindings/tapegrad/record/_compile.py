@@ -14,8 +14,8 @@ def compile(model=None, *, fullgraph: bool = False, dynamic: bool | None = None,
     """Records the function, or the module's forward, and replays it with the same bits.
 
     A module comes back itself, with its forward replaced: no wrapper, the same names in its state. Nothing is generated, so every
-    `backend`, `mode` and `options` but {"memory": budget} (see RecordedStep) does the same, and `dynamic` decides nothing: other sizes
-    get plans of their own. With `fullgraph`, RuntimeError is raised for what would run eagerly. Raises RuntimeError for a mode that
+    `backend`, `mode` and `options` does the same, but {"memory": budget, "graphs": False} (see RecordedStep), {"triton.cudagraphs": False} and
+    "max-autotune-no-cudagraphs", without CUDA graphs. `dynamic` decides nothing: other sizes get plans of their own. With `fullgraph`, RuntimeError is raised for what would run eagerly. Raises RuntimeError for a mode that
     PyTorch does not have."""
     if model is None:
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
@@ -27,9 +27,11 @@ def compile(model=None, *, fullgraph: bool = False, dynamic: bool | None = None,
         raise TypeError(f"compile: expected a function or a module: got {type(model).__name__}")
     if disable or isinstance(model, (type, RecordedStep)):
         return model
-    memory = (options or {}).get("memory")
+    options = options or {}
+    how = {"fullgraph": fullgraph, "memory": options.get("memory"),
+           "graphs": bool(options.get("graphs", options.get("triton.cudagraphs", mode != "max-autotune-no-cudagraphs")))}
     if hasattr(model, "_parameters") and hasattr(model, "_modules"):
         if not isinstance(model.forward, RecordedStep):
-            model.__dict__["forward"] = RecordedStep(model.forward, fullgraph=fullgraph, name=type(model).__name__, memory=memory)
+            model.__dict__["forward"] = RecordedStep(model.forward, name=type(model).__name__, **how)
         return model
-    return RecordedStep(model, fullgraph=fullgraph, memory=memory)
+    return RecordedStep(model, **how)

@@ -48,10 +48,11 @@ class RecordedStep:
     the program does something with sizes that is not understood (the logger says what), else a plan is made without Python. Up to 16 plans are kept. What cannot be replayed runs eagerly, and the logger "tapegrad.record" says why, once for each reason; with
     `fullgraph` that raises RuntimeError instead, after the call. `pure=True` promises that the function has no effect outside of
     tensors and reads no clock, file or random module: calls that are not known are allowed then. `memory` is what temporaries and
-    results of a replay may take: bytes, a text such as "4 GiB", or a share of what they would take ("60 %", 0.6).
+    results of a replay may take: bytes, a text such as "4 GiB", or a share of what they would take ("60 %", 0.6). On a GPU, calls between which
+    the host does nothing are replayed as one CUDA graph, unless `graphs` is False.
     """
 
-    def __init__(self, function, *, pure: bool = False, fullgraph: bool = False, name: str | None = None, memory=None) -> None:
+    def __init__(self, function, *, pure: bool = False, fullgraph: bool = False, name: str | None = None, memory=None, graphs: bool = True) -> None:
         if not callable(function):
             raise TypeError(f"record: expected a function: got {type(function).__name__}")
         functools.update_wrapper(self, function)
@@ -59,6 +60,7 @@ class RecordedStep:
         self.pure = pure
         self.fullgraph = fullgraph
         self.budget = parse_budget(memory)
+        self.graphs = graphs
         self.name = name or getattr(function, "__qualname__", type(function).__name__)
         self._replays = _C._Replays()
         self._run = self._replays.run
@@ -83,7 +85,8 @@ class RecordedStep:
         return self if instance is None else types.MethodType(self, instance)
 
     def __reduce__(self):
-        return functools.partial(RecordedStep, pure=self.pure, fullgraph=self.fullgraph, name=self.name, memory=self.budget), (self.function,)
+        return functools.partial(RecordedStep, pure=self.pure, fullgraph=self.fullgraph, name=self.name, memory=self.budget,
+                                 graphs=self.graphs), (self.function,)
 
     def __repr__(self) -> str:
         return f"RecordedStep({self.name}: {len(self._replays.plans())} plans)"
@@ -104,6 +107,11 @@ class RecordedStep:
             if self.budget is not None or default_budget[0] is not None:
                 lines.append(f"  memory: {use['planned']:,} bytes with results, {use['unlimited']:,} without a budget: {use['updates']} weights updated early, "
                              f"{use['again']} calls made again ({use['share']:.1%} of the time of all)" + (f"; {use['lacks']}" if use["lacks"] else ""))
+            if use["graphs"]:
+                lines.append(f"  {use['in_graphs']} of {use['in_graphs'] + use['apart']} calls on {use['device']} by {use['graphs']} launches of graphs"
+                             + (f"; {use['no_graph']}" if use["no_graph"] else ""))
+            elif use["no_graph"]:
+                lines.append(f"  calls on {use['device']} are replayed one by one: {use['no_graph']}")
         if self._replays.made:
             lines.append(f"  {self._replays.made} plans were made for other sizes, without a recording")
         return "\n".join([*(lines or [f"{self.name}: no plan"]), *(f"  eager: {reason}" for reason in sorted(self._reasons))])
@@ -232,11 +240,13 @@ class RecordedStep:
                 return reason
             del self._pending[i]
             try:
-                use = self._replays.add(recording, watched, *in_bytes(self.budget if self.budget is not None else default_budget[0]))
+                use = self._replays.add(recording, watched, *in_bytes(self.budget if self.budget is not None else default_budget[0]), self.graphs)
             except (MemoryError, OutOfMemoryError):
                 return "there is no memory for its temporaries"
             if use["lacks"]:
                 self._note(f"a plan takes {use['planned']:,} bytes, more than its memory budget: {use['lacks']}")
+            if use["no_graph"]:
+                self._note(f"{use['apart']} calls on {use['device']} are replayed one by one: {use['no_graph']}")
             return None
         self._pending.append((recording, watched))
         if len(self._pending) <= _MOST_PENDING:
@@ -273,8 +283,8 @@ class RecordedStep:
             logger.warning("%s: %s", self.name, what)
 
 
-def record(function=None, *, pure: bool = False, fullgraph: bool = False, name: str | None = None, memory=None):
+def record(function=None, *, pure: bool = False, fullgraph: bool = False, name: str | None = None, memory=None, graphs: bool = True):
     """A decorator that records a function of tensors and replays it: see RecordedStep."""
     if function is None:
-        return functools.partial(record, pure=pure, fullgraph=fullgraph, name=name, memory=memory)
-    return RecordedStep(function, pure=pure, fullgraph=fullgraph, name=name, memory=memory)
+        return functools.partial(record, pure=pure, fullgraph=fullgraph, name=name, memory=memory, graphs=graphs)
+    return RecordedStep(function, pure=pure, fullgraph=fullgraph, name=name, memory=memory, graphs=graphs)

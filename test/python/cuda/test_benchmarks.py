@@ -35,6 +35,12 @@ def test_the_benchmarks_of_networks_run_and_are_written(tmp_path):
 
 
 @simulated
+def test_recorded_steps_are_timed():
+    lines = run("-m", "benchmarks.recorded_device", "--rounds", "1").splitlines()
+    assert lines[2] == "| | eager | call by call | graphs |" and len(lines) == 6 and all(float(t) > 0 for t in lines[4].split("|")[2:5])
+
+
+@simulated
 def test_benchmarks_go_on_with_what_is_there(tmp_path):
     arguments = ["-m", "benchmarks", "cuda", "--only", "cuda: launches*", "--rounds", "1", "--out", str(tmp_path)]
     run(*arguments)

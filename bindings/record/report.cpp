@@ -1,0 +1,29 @@
+// What plans tell of themselves, and of the device that they run on.
+#include "tapegrad/bindings/record/plans.h"
+#include "tapegrad/c10/device/device_interface.h"
+
+namespace tapegrad::python {
+
+bool is_captured() {
+  if (!device_interface_loaded(DeviceType::CUDA)) return false;
+  DeviceInterface& on = *device_interface(DeviceType::CUDA);
+  if (!on.initialized()) return false;
+  const int device = on.current();
+  const int64_t stream = on.current_stream(device);
+  return stream != 0 && on.is_capturing(device, stream);
+}
+
+PyObject* memory_of(const Plan& plan) {
+  const record::MemoryUse& use = plan.step.memory();
+  const Step::GraphUse graphs = plan.step.graphs();
+  const auto& device = plan.step.recording().device;
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:i,s:i,s:d,s:d,s:s,s:s,s:n,s:n,s:n,s:s}", "live",
+                       static_cast<Py_ssize_t>(use.live), "unlimited", static_cast<Py_ssize_t>(use.unlimited),
+                       "planned", static_cast<Py_ssize_t>(use.planned), "results", static_cast<Py_ssize_t>(use.results),
+                       "updates", use.updates, "again", use.again, "seconds", use.seconds, "share", use.share, "lacks",
+                       use.lacks.c_str(), "device", device ? fmt::format("{}", *device).c_str() : "", "graphs",
+                       static_cast<Py_ssize_t>(graphs.graphs), "in_graphs", static_cast<Py_ssize_t>(graphs.calls),
+                       "apart", static_cast<Py_ssize_t>(graphs.others), "no_graph", graphs.reason.c_str());
+}
+
+}  // namespace tapegrad::python
