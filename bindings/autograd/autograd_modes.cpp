@@ -160,8 +160,9 @@ PyObject* is_inference_mode_enabled(PyObject*, PyObject*) {
 }
 
 PyMethodDef mode_functions[] = {
-    {"is_grad_enabled", is_grad_enabled, METH_NOARGS, "Whether operators are recorded."},
-    {"is_inference_mode_enabled", is_inference_mode_enabled, METH_NOARGS, nullptr},
+    {"is_grad_enabled", is_grad_enabled, METH_NOARGS, "is_grad_enabled()\n--\n\nWhether operators are recorded."},
+    {"is_inference_mode_enabled", is_inference_mode_enabled, METH_NOARGS,
+     "is_inference_mode_enabled()\n--\n\nWhether inference_mode is on."},
     {},
 };
 

@@ -7,17 +7,17 @@ _ELSEWHERE = {"ndarray": "Tensor", "array": "tensor", "asarray": "as_tensor", "r
               "concat": "cat", "expand_dims": "unsqueeze", "transpose_": "t_", "copy": "clone", "absolute": "abs", "ceiling": "ceil",
               "repeat_elements": "repeat_interleave", "matmult": "matmul", "nelements": "numel"}
 
-_QUANTISED = "quantised tensors are not supported: bfloat16 and float16 are what makes models small here"
+QUANTISED = "quantised tensors are not supported: quantize_dynamic makes linear layers of int8, bfloat16 and float16 make other layers small"
 _FLOAT8 = "tensors of 8-bit floating numbers can be kept and converted, not multiplied: convert to bfloat16 first"
 _MASKED = "there are no masked tensors: the functions of masked take a mask as an argument, masked.mean(x, mask=mask)"
 # What PyTorch has and tapegrad has not, in one sentence. The names stay absent, so that programs which ask for them take their other way.
 _ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work",
            **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize", "quantized", "qat",
-                            "quantizable", "intrinsic"), _QUANTISED),
+                            "quantizable", "intrinsic"), QUANTISED),
            **dict.fromkeys(("_scaled_mm", "_scaled_grouped_mm"), _FLOAT8), "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
 
 # The same of a tensor's methods.
-ABSENT_METHODS = {**dict.fromkeys(("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme"), _QUANTISED),
+ABSENT_METHODS = {**dict.fromkeys(("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme"), QUANTISED),
                    **dict.fromkeys(("to_padded_tensor", "_nested_tensor_size"), _ABSENT["nested"]),
                    "to_mkldnn": "oneDNN's layouts stay inside of the operators that use them: the tensor itself can be given to them"}
 

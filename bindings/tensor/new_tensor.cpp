@@ -217,7 +217,8 @@ PyMethodDef tensor_new_methods[] = {
                    new_tensor>("new_tensor($self, data, *, dtype=None, device=None, requires_grad=False)\n--\n\nA "
                                "tensor of this one's dtype and "
                                "device."),
-    {"new", guarded<new_legacy>, METH_VARARGS, "A tensor of this one's dtype, by sizes or from data."},
+    {"new", guarded<new_legacy>, METH_VARARGS,
+     "new($self, *args)\n--\n\nA tensor of this one's dtype, by sizes or from data."},
     {},
 };
 

@@ -177,9 +177,9 @@ PyObject* tolist(PyObject* self, PyObject*) {
   return nested_list(t, 0, static_cast<const char*>(t.data_ptr()), make, done);
 }
 
-#define TG_TO(name, dtype)                                                                                            \
-  keyword_method<name, "(*, MemoryFormat? memory_format=None)", to_fixed_dtype<DType::dtype>>("The tensor as " #dtype \
-                                                                                              ".")
+#define TG_TO(name, dtype)                                                                     \
+  keyword_method<name, "(*, MemoryFormat? memory_format=None)", to_fixed_dtype<DType::dtype>>( \
+      name "($self, *, memory_format=None)\n--\n\nThe tensor as " #dtype ".")
 
 }  // namespace
 
@@ -194,10 +194,12 @@ PyMethodDef tensor_convert_methods[] = {
     TG_TO("bool", bool_), TG_TO("cfloat", complex64), TG_TO("cdouble", complex128),
     TG_TO("chalf", complex32),
     // clang-format on
-    keyword_method<"cpu", "(*, MemoryFormat? memory_format=None)", cpu>("The tensor in the memory of the CPU."),
+    keyword_method<"cpu", "(*, MemoryFormat? memory_format=None)", cpu>(
+        "cpu($self, *, memory_format=None)\n--\n\nThe tensor in the memory of the CPU."),
     keyword_method<"cuda", "(Device? device=None, bool non_blocking=False, *, MemoryFormat? memory_format=None)", cuda>(
-        "The tensor on a CUDA device."),
-    {"tolist", guarded<tolist>, METH_NOARGS, "The elements as nested lists of numbers; a number for zero dimensions."},
+        "cuda($self, device=None, non_blocking=False, *, memory_format=None)\n--\n\nThe tensor on a CUDA device."),
+    {"tolist", guarded<tolist>, METH_NOARGS,
+     "tolist($self)\n--\n\nThe elements as nested lists of numbers; a number for zero dimensions."},
     {},
 };
 

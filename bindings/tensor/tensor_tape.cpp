@@ -59,9 +59,9 @@ PyMethodDef tensor_tape_methods[] = {
     keyword_method<"backward", "(Tensor? gradient=None, bool? retain_graph=None, bool create_graph=False, inputs=None)", backward>("backward($self, gradient=None, retain_graph=None, create_graph=False, inputs=None)\n--\n\n"
      "Adds the gradient of this tensor to .grad of the leaves that it was computed from."),
     keyword_method<"requires_grad_", "(bool requires_grad=True)", requires_grad_>("requires_grad_($self, requires_grad=True)\n--\n\nAsks for a gradient; returns the tensor."),
-    method<"retain_grad", [](PyTensor& self) { self.tensor.retain_grad(); }>("Keeps .grad of a tensor that is not a leaf."),
-    method<"detach", [](PyTensor& self) { return wrap(self.tensor.detach()); }>("The same memory, not on the tape."),
-    method<"detach_", detach_>("Takes this tensor off the tape."),
+    method<"retain_grad", [](PyTensor& self) { self.tensor.retain_grad(); }>("retain_grad($self)\n--\n\nKeeps .grad of a tensor that is not a leaf."),
+    method<"detach", [](PyTensor& self) { return wrap(self.tensor.detach()); }>("detach($self)\n--\n\nThe same memory, not on the tape."),
+    method<"detach_", detach_>("detach_($self)\n--\n\nTakes this tensor off the tape."),
     {},
 };
 // clang-format on

@@ -106,7 +106,7 @@ PyObject* wrap(IntSpan values) noexcept {
 bool init_size(PyObject* module) {
   // clang-format off
   size_type = add_type(module, "tapegrad.Size", 0, 0, {
-      {Py_tp_new, guarded<size_new>}, {Py_tp_repr, size_repr}, {Py_tp_methods, methods},
+      {Py_tp_doc, "Size(iterable=())\n--\n\nThe sizes of a tensor: a tuple of integers."}, {Py_tp_new, guarded<size_new>}, {Py_tp_repr, size_repr}, {Py_tp_methods, methods},
       {Py_nb_add, size_add}, {Py_sq_concat, size_concat}, {Py_sq_repeat, size_repeat}, {Py_mp_subscript, size_subscript}}, &PyTuple_Type);
   // clang-format on
   return size_type != nullptr;

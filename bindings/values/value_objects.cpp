@@ -58,11 +58,12 @@ PyObject* enum_repr(PyObject* o) { return string(root + '.' + enum_name(o)); }
 PyObject* enum_reduce(PyObject* o, PyObject*) { return PyUnicode_FromString(enum_name(o)); }
 PyMethodDef enum_methods[] = {{"__reduce__", enum_reduce, METH_NOARGS, nullptr}, {}};
 
-PyTypeObject* add_plain_type(PyObject* module, const char* name, size_t size, reprfunc repr, PyMethodDef* methods,
-                             PyGetSetDef* properties = nullptr) {
+PyTypeObject* add_plain_type(PyObject* module, const char* name, size_t size, const char* doc, reprfunc repr,
+                             PyMethodDef* methods, PyGetSetDef* properties = nullptr) {
   static PyGetSetDef none[] = {{}};
   return add_type(module, name, size, Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                  {{Py_tp_dealloc, immortal_dealloc},
+                  {{Py_tp_doc, doc},
+                   {Py_tp_dealloc, immortal_dealloc},
                    {Py_tp_repr, repr},
                    {Py_tp_methods, methods},
                    {Py_tp_getset, properties ? properties : none}});
@@ -134,9 +135,16 @@ PyObject* wrap(const Scalar& value) noexcept {
 }
 
 bool init_value_objects(PyObject* module) {
-  dtype_type = add_plain_type(module, "tapegrad.dtype", sizeof(PyDType), dtype_repr, dtype_methods, dtype_properties);
-  layout_type = add_plain_type(module, "tapegrad.layout", sizeof(PyEnum), enum_repr, enum_methods);
-  memory_format_type = add_plain_type(module, "tapegrad.memory_format", sizeof(PyEnum), enum_repr, enum_methods);
+  dtype_type = add_plain_type(module, "tapegrad.dtype", sizeof(PyDType),
+                              "The kind of a tensor's numbers: tapegrad.float32, tapegrad.int64, ...", dtype_repr,
+                              dtype_methods, dtype_properties);
+  layout_type = add_plain_type(module, "tapegrad.layout", sizeof(PyEnum),
+                               "How a tensor keeps its elements: tapegrad.strided, tapegrad.sparse_coo, ...", enum_repr,
+                               enum_methods);
+  memory_format_type = add_plain_type(
+      module, "tapegrad.memory_format", sizeof(PyEnum),
+      "The order of a tensor's dimensions in memory: tapegrad.contiguous_format, tapegrad.channels_last, ...",
+      enum_repr, enum_methods);
   if (!dtype_type || !layout_type || !memory_format_type) return false;
   for (DType t : kAllDTypes)
     if (!add_dtype(module, t)) return false;

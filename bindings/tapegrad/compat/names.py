@@ -9,6 +9,7 @@ import contextlib
 import math
 import types
 
+from .. import _hints
 from .kinds import (
     Module,
     SecondPath,
@@ -124,12 +125,11 @@ _NO_ARCHIVES = "archives of code are neither written nor read\nsave and load the
 _NO_LIBRARIES = "libraries that were compiled for PyTorch cannot be loaded"
 _NO_EXTENSIONS = ("extensions are written for PyTorch's C++ interface, which is not here\n"
                   "programs in C++ include tapegrad/tapegrad.h; from Python, most extensions have an implementation in tensor operators, too")
-_NOT_QUANTIZED = "quantised tensors are not supported: quantize_dynamic makes linear layers of int8, bfloat16 and float16 make other layers small"
 _QUANTIZATION = (
     classes("FakeQuantize FakeQuantizeBase HistogramObserver MinMaxObserver MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver QConfig QConfigMapping",
-            _NOT_QUANTIZED),
+            _hints.QUANTISED),
     refused("add_quant_dequant convert convert_fx fuse_modules fuse_modules_qat get_default_qat_qconfig get_default_qconfig get_default_qconfig_mapping prepare "
-            "prepare_fx prepare_qat prepare_qat_fx propagate_qconfig_ quantize quantize_qat swap_module", _NOT_QUANTIZED),
+            "prepare_fx prepare_qat prepare_qat_fx propagate_qconfig_ quantize quantize_qat swap_module", _hints.QUANTISED),
     borrowed("nn._quantized", "quantize_dynamic default_dynamic_qconfig per_channel_dynamic_qconfig"),
     values(default_qconfig=None, disable_observer=contextlib.nullcontext))
 

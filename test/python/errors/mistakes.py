@@ -293,8 +293,8 @@ MISTAKES = [
     Mistake("Calls and names", "What is not there",
             "tg.quantize_per_tensor",
             "AttributeError",
-            ("module 'tapegrad' has no attribute 'quantize_per_tensor': quantised tensors are not supported: bfloat16 and float16 are what makes "
-             "models small here")),
+            ("module 'tapegrad' has no attribute 'quantize_per_tensor': quantised tensors are not supported: quantize_dynamic makes linear layers "
+             "of int8, bfloat16 and float16 make other layers small")),
     Mistake("Calls and names", "A misspelt method",
             "tg.zeros(2).sofmax(0)",
             "AttributeError",

@@ -102,6 +102,17 @@ def test_signatures_of_all_operators():
     assert inspect.signature(tg.nn.functional.relu).bind(1, inplace=True)
 
 
+def test_all_that_is_called_has_a_signature_and_a_text():
+    for owner in (tg, tg.autograd, tg.nn.functional, tg.linalg, tg.Tensor):
+        members = {n: getattr(owner, n, None) for n in dir(owner) if not n.startswith("_")}
+        called = {n: f for n, f in members.items() if callable(f)}
+        assert [n for n, f in called.items() if not (f.__doc__ or "").strip()] == [], owner
+        functions = {n: f for n, f in called.items() if not isinstance(f, type)}
+        assert [n for n, f in functions.items() if inspect.signature(f) is None] == [], owner
+    assert str(inspect.signature(tg.Tensor.detach)) == "(self, /)"
+    assert inspect.signature(tg.Tensor.cuda).bind(1, 0, non_blocking=True)
+
+
 def test_help_of_a_method_is_its_own():
     text = pydoc.plain(pydoc.render_doc(tg.ones(1).scatter_add_))
     assert "scatter_add_(dim, index, src) method" in text and "In place: The input with src added" in text
