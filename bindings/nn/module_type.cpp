@@ -264,7 +264,9 @@ int module_setattro(PyObject* self, PyObject* name, PyObject* value) {
   PyObject* modules = state(dict, k_modules);
   PyObject* buffers = state(dict, k_buffers);
   if (PyErr_Occurred()) return -1;
-  if (is_tensor(value) && PyType_IsSubtype(Py_TYPE(value), parameter_type)) {
+  const int is_parameter = is_tensor(value) ? PyObject_IsInstance(value, as_object(parameter_type)) : 0;
+  if (is_parameter < 0) return -1;
+  if (is_parameter) {
     if (!parameters) return before_init("parameters");
     if (!remove_from(name, {dict, buffers, modules, state(dict, k_non_persistent)})) return -1;
     return call_and_drop(self, k_register_parameter, {name, value});

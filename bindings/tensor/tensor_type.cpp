@@ -45,6 +45,37 @@ std::vector<PyMethodDef>& all_methods() {
   return methods;
 }
 
+PyObject* mark_of_parameters() {
+  static PyObject* const name = PyUnicode_InternFromString("_is_param");
+  return name;
+}
+
+// A parameter of the subclass that `data` belongs to: what its detach() gives, with the mark by which isinstance knows it.
+PyRef marked_parameter(PyObject* data, bool requires_grad) {
+  PyRef detached = call_method(data, "detach");
+  PyRef result = call_method(detached.get(), "requires_grad_", requires_grad ? Py_True : Py_False);
+  TG_CHECK(Py_TYPE(result.get()) == Py_TYPE(data), Runtime,
+           "Creating a Parameter from an instance of type {} requires that detach() returns an instance of the same type, "
+           "but return type {} was found instead",
+           Py_TYPE(data)->tp_name, Py_TYPE(result.get())->tp_name);
+  if (PyObject_SetAttr(result.get(), mark_of_parameters(), Py_True) < 0) throw PythonError();
+  return result;
+}
+
+// isinstance(object, Parameter), and of its subclasses.
+PyObject* is_instance(PyObject* cls, PyObject* object) {
+  if (cls == as_object(parameter_type) && is_tensor(object)) {
+    if (PyType_IsSubtype(Py_TYPE(object), parameter_type)) Py_RETURN_TRUE;
+    PyObject* dict = reinterpret_cast<PyTensor*>(object)->dict;
+    PyObject* mark = dict ? PyDict_GetItemWithError(dict, mark_of_parameters()) : nullptr;
+    if (!mark && PyErr_Occurred()) return nullptr;
+    return PyBool_FromLong(mark == Py_True);
+  }
+  return call_method(as_object(&PyType_Type), "__instancecheck__", cls, object).release();
+}
+
+PyMethodDef parameter_class_methods[] = {{"__instancecheck__", guarded<is_instance>, METH_O, nullptr}, {}};
+
 // Parameter(data=None, requires_grad=True): a tensor over the same memory that requires a gradient.
 PyObject* parameter_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"data", "requires_grad", nullptr};
@@ -52,12 +83,17 @@ PyObject* parameter_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   int requires_grad = 1;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Op:Parameter", const_cast<char**>(names), &data, &requires_grad))
     return nullptr;
-  // A subclass whose objects are more than their memory makes its parameters itself (distributed.tensor).
   if (data && Py_TYPE(data) != tensor_type && Py_TYPE(data) != parameter_type && type == parameter_type &&
       is_tensor(data)) {
-    static PyObject* const hook = PyUnicode_InternFromString("_as_parameter");
-    if (_PyType_Lookup(Py_TYPE(data), hook))
+    // A subclass whose objects are more than their memory makes its parameters itself (distributed.tensor).
+    static PyObject* const own_way = PyUnicode_InternFromString("_as_parameter");
+    if (_PyType_Lookup(Py_TYPE(data), own_way))
       return call_method(data, "_as_parameter", requires_grad ? Py_True : Py_False).release();
+    // One that answers operators is still asked for what its parameters do.
+    static PyObject* const answer = PyUnicode_InternFromString("__torch_function__");
+    if (!PyType_IsSubtype(Py_TYPE(data), parameter_type) &&
+        _PyType_Lookup(Py_TYPE(data), answer) != _PyType_Lookup(parameter_type, answer))
+      return marked_parameter(data, requires_grad != 0).release();
   }
   Tensor tensor;
   if (!data || data == Py_None)
@@ -77,7 +113,13 @@ bool init_parameter(PyObject* module) {
       {Py_tp_doc, "Parameter(data=None, requires_grad=True)\n\nA tensor that a module registers as one of its parameters."},
       }, tensor_type);
   // clang-format on
-  return parameter_type != nullptr;
+  if (!parameter_type) return false;
+  PyType_Slot slots[] = {{Py_tp_methods, parameter_class_methods}, {Py_tp_base, &PyType_Type}, {0, nullptr}};
+  PyType_Spec spec = {"tapegrad.nn.parameter._ParameterMeta", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  PyObject* kind = PyType_FromSpec(&spec);  // the class of the class; PyType_FromMetaclass is there from CPython 3.12 on
+  if (!kind) return false;
+  Py_SET_TYPE(as_object(parameter_type), reinterpret_cast<PyTypeObject*>(kind));
+  return true;
 }
 
 }  // namespace

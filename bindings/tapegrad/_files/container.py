@@ -40,6 +40,7 @@ from .. import (
 )
 from .._root.sparse import compressed_parts
 from ..nn.parameter import Buffer, Parameter
+from ..storage import TypedStorage
 from . import steps
 from .pieces import PARALLEL, Pieces, host_bytes
 from .tree import Encoder
@@ -77,7 +78,7 @@ class _TensorEncoder:
     def __init__(self) -> None:
         self.pieces = Pieces()
         self.keep: list = []
-        self.encoder = Encoder(self.tensor, self.array)
+        self.encoder = Encoder(self.tensor, self.array, self.storage)
 
     def _number(self, t, path: str) -> int:
         self.keep.append(t)
@@ -96,6 +97,13 @@ class _TensorEncoder:
             layout = [] if t.is_sparse else [name]  # another compressed one is kept in coordinate form
             return {"$sparse": [*parts, list(t.shape), bool(t.is_coalesced()), *layout], **described}
         return {"$tensor": self._number(t, path), **described}
+
+    def storage(self, value, path: str) -> dict:
+        """The memory itself, by a tensor over all of it."""
+        typed = isinstance(value, TypedStorage)
+        over = value._as_elements(None if typed else uint8)
+        where = {} if over.device.type == "cpu" else {"device": str(over.device)}
+        return {"$storage": self._number(over, path), "dtype": str(value.dtype).rpartition(".")[2] if typed else None, **where}
 
     def array(self, a, path: str) -> dict:
         if a.dtype.hasobject or a.dtype.kind not in "biufcSUmMV" or a.dtype.names:

@@ -8,6 +8,7 @@ import zlib
 import tapegrad
 
 from .. import _C, Tensor, empty, empty_strided, no_grad
+from ..storage import TypedStorage, UntypedStorage
 from .container import DTYPES, MOST_HEADER, VERSION, table_checksum
 from .errors import FileError, UnknownFormat, damaged
 from .objects import check_attribute, dtype_named, numpy_dtype
@@ -283,6 +284,10 @@ class TreeReader(Decoder):
         if len(layout) == 2:  # blocks and batches, with where their entries begin
             return checked_compressed(*(self._dense(part, device) for part in (layout[1], indices, values)), shape, layout[0])
         return checked_sparse(self._dense(indices, device), self._dense(values, device), shape, bool(coalesced), *layout)
+
+    def read_storage(self, value, data):
+        memory = UntypedStorage._over(_C._storage_bytes(self._dense(value, data.get("device", "cpu"))))
+        return memory if data["dtype"] is None else TypedStorage(memory, dtype_named(data["dtype"]))
 
     def read_array(self, value, data):
         with no_grad():

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from .. import Size, Tensor
+from .. import Size, Tensor, uint8
 from .. import device as device_type
 from .. import dtype as dtype_type
 from .._root.sparse import compressed_parts
@@ -71,7 +71,7 @@ class _Stream:
         self.memo: dict[int, int] = {}
         self.keep: list = []
         self.open: set[int] = set()
-        self.patches: list = []  # (number of the tensor, where its place goes)
+        self.patches: list = []  # (number of the tensor, where its place goes, whether that is of its storage alone)
         self.kinds: dict = {}    # (dtype, device) -> what a reference to a storage of it says
 
     # Small things.
@@ -300,25 +300,33 @@ class _Stream:
         self.keep.append(t)
         number = self.pieces.add(t, path)
         self.put(b"(")
-        self.patches.append((number, self.out.tell()))
+        self.patches.append((number, self.out.tell(), False))
         self.put((b"\x88" if requires_grad else b"\x89") + _EMPTY_ORDERED)
         if _is_new(t.dtype):
             self.write(t.dtype, path)
         self.put(b"t")
 
     def place(self, t, key: str, piece, view) -> bytes:
-        """storage, offset, shape and strides."""
-        shape, stride, offset = view
+        """storage, offset, shape and strides; without a view the storage alone."""
         before = self.kinds.get((t.dtype, t.device))
         if before is None:
             kind, device = _STORAGE_OF[str(t.dtype).rpartition(".")[2]], t.device
             where = "cpu" if device.type == "cpu" else f"{device.type}:{device.index or 0}"
             before = self.kinds[t.dtype, device] = (b"(" + _text("storage") + kind.encode(), _text(where))
         count = piece.source.numel() * piece.source.element_size() // (1 if _is_new(t.dtype) else t.element_size())
-        return b"".join((before[0], _text(key), before[1], _integer(count), b"tQ", _integer(offset), _numbers(shape), _numbers(stride)))
+        storage = (before[0], _text(key), before[1], _integer(count), b"tQ")
+        if view is None:
+            return b"".join(storage)
+        shape, stride, offset = view
+        return b"".join((*storage, _integer(offset), _numbers(shape), _numbers(stride)))
 
     def storage(self, value, path: str) -> None:
-        raise TypeError(f"save: cannot save a storage at {path!r}: save the tensor that looks into it")
+        """The memory itself, by a tensor over all of it."""
+        if isinstance(value, TypedStorage) and _is_new(value.dtype):
+            raise TypeError(f"save: cannot save a storage of {value.dtype} at {path!r}: PyTorch's format has no name for it\nsave the tensor that looks into it")
+        over = value._as_elements(uint8 if isinstance(value, UntypedStorage) else None)
+        self.keep.append(over)
+        self.patches.append((self.pieces.add(over, path), self.out.tell(), True))
 
     # NumPy.
     def numpy_dtype(self, kind) -> None:
@@ -433,7 +441,7 @@ def write(obj, file, root: str = "archive", owned: bool = False, skip_data: bool
     stream.put(b"\x80\x02")
     stream.write(obj, "")
     stream.put(b".")
-    places, contents, keep = {}, {}, []
+    places, contents, keep, alone = {}, {}, [], {number for number, _, alone in stream.patches if alone}
     for key, piece in enumerate(stream.pieces.pieces()):
         kept, content = host_bytes(piece.source)
         keep.append(kept)
@@ -442,9 +450,9 @@ def write(obj, file, root: str = "archive", owned: bool = False, skip_data: bool
             raise RuntimeError("Cannot save multiple tensors or storages that view the same data as different types: "
                                + ", ".join(repr(stream.pieces.tensors[n][1]) for n in piece.views))
         for number, view in piece.views.items():
-            places[number] = stream.place(stream.pieces.tensors[number][0], str(key), piece, view)
+            places[number] = stream.place(stream.pieces.tensors[number][0], str(key), piece, None if number in alone else view)
     raw, parts, at = stream.out.getvalue(), [], 0
-    for number, position in stream.patches:
+    for number, position, _ in stream.patches:
         parts += [raw[at:position], places[number]]
         at = position
     pickled = b"".join([*parts, raw[at:]])

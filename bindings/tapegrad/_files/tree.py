@@ -19,6 +19,7 @@ import numpy as np
 from .. import Size, Tensor
 from .. import device as device_type
 from .. import dtype as dtype_type
+from ..storage import TypedStorage, UntypedStorage
 from . import objects
 from .errors import FileError
 
@@ -36,11 +37,10 @@ def enter(open_containers: set[int], value, path: str) -> None:
 
 
 class Encoder:
-    """Turns an object into JSON data; `tensor(value, path)` and `array(value, path)` give references."""
+    """Turns an object into JSON data; `tensor(value, path)`, `array(value, path)` and `storage(value, path)` give references."""
 
-    def __init__(self, tensor, array) -> None:
-        self.tensor = tensor
-        self.array = array
+    def __init__(self, tensor, array, storage) -> None:
+        self.tensor, self.array, self.storage = tensor, array, storage
         self.open: set[int] = set()  # containers that are being written: meeting one again is a cycle
 
     def encode(self, value, path: str = ""):
@@ -70,6 +70,8 @@ class Encoder:
             return {"$slice": [self.encode(part, path) for part in (value.start, value.stop, value.step)]}
         if isinstance(value, PurePath):
             return {"$path": str(value)}
+        if isinstance(value, (TypedStorage, UntypedStorage)):
+            return self.storage(value, path)
         if isinstance(value, np.dtype) and not value.hasobject and not value.names:
             return {"$npdtype": value.str}
         return self.container(value, path)
@@ -178,7 +180,7 @@ class Decoder:
     def read_tensor(self, value, data):
         raise NotImplementedError
 
-    read_array = read_meta = read_sparse = read_tensor
+    read_array = read_meta = read_sparse = read_storage = read_tensor
 
     def read_dtensor(self, value, data):
         from ..distributed.distributed_c10d import is_initialized

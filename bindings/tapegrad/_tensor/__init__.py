@@ -1,6 +1,7 @@
 """Methods of Tensor that are not hot: copies, pickling, printing, storages, types by name."""
 
 import copy as _copy
+import copyreg as _copyreg
 
 from .. import _C
 from .._hints import ABSENT_METHODS, mark_absent_methods
@@ -109,11 +110,9 @@ def __deepcopy__(self, memo):
         raise RuntimeError("deepcopy: only tensors that the user made (leaves) can be copied with their place on the tape: "
                            f"got the result of {self.grad_fn.name() if hasattr(self.grad_fn, 'name') else self.grad_fn}\n"
                            "use tensor.detach().clone()")
-    if self.is_meta:
-        result = self.detach().clone()
-        if self.requires_grad:
-            result.requires_grad_(True)
-        memo[id(self)] = result
+    if self.is_meta or "_wrapper_device" in (getattr(self, "__dict__", None) or ()):
+        result = memo[id(self)] = _copy_without_memory(self)
+        _copy_attributes(self, result, memo)
         return result
     args = _storage_args(self)
     storage = _copy.deepcopy(storage_of(self), memo)
@@ -124,13 +123,32 @@ def __deepcopy__(self, memo):
     memo[id(self)] = result
     if self.grad is not None:
         result.grad = _copy.deepcopy(self.grad, memo)
-    for name, value in (getattr(self, "__dict__", None) or {}).items():
-        setattr(result, name, _copy.deepcopy(value, memo))
+    _copy_attributes(self, result, memo)
     return result
 
 
+def _copy_without_memory(self):
+    """A meta tensor, or a wrapper, whose own clone() makes the copy."""
+    plain = type(self) in (Tensor, Parameter)
+    result = (self.detach() if plain else self).clone()
+    if not plain and type(result) is not type(self):
+        raise RuntimeError("The default implementation of __deepcopy__() for wrapper subclasses only works for subclass types that properly implement "
+                           f"clone(), i.e. return an instance of their type: got {type(result).__name__} from {type(self).__name__}")
+    return result.detach().requires_grad_(self.requires_grad) if result.requires_grad != self.requires_grad or not result.is_leaf else result
+
+
+def _copy_attributes(self, result, memo) -> None:
+    """What a subclass keeps in its slots, and all other attributes."""
+    if type(self) is not Tensor:
+        for name in _copyreg._slotnames(type(self)):
+            if hasattr(self, name):
+                setattr(result, name, _copy.deepcopy(getattr(self, name), memo))
+    for name, value in (getattr(self, "__dict__", None) or {}).items():
+        setattr(result, name, _copy.deepcopy(value, memo))
+
+
 def __repr__(self, *, tensor_contents=None):
-    return tensor_str(self)
+    return tensor_str(self, tensor_contents)
 
 
 def __format__(self, spec):

@@ -202,22 +202,26 @@ def sparse_str(tensor) -> str:
     return _add_suffixes(parts, suffixes, indent, force_newline=tensor.is_sparse)
 
 
-def tensor_str(tensor) -> str:
-    """What repr(tensor) gives."""
+def tensor_str(tensor, contents: str | None = None) -> str:
+    """What repr(tensor) gives; `contents` in place of the numbers."""
     if level := _C._vmap_level(tensor):
         inside = tensor_str(_C._vmap_physical(tensor)).replace("\n", "\n    ")
         return f"BatchedTensor(lvl={level}, value=\n    {inside}\n)"
     if tensor._is_any_sparse:
         return sparse_str(tensor)
-    prefix = "tensor(" if type(tensor) in (_C.Tensor, _C.Parameter) else f"{type(tensor).__name__}("
+    plain = type(tensor) in (_C.Tensor, _C.Parameter)
+    prefix = "tensor(" if plain else f"{type(tensor).__name__}("
     indent = len(prefix)
     suffixes = []
     default = _C._functions[""]["get_default_dtype"]()
     implied = (default, default.to_complex(), _C.int64, _C.bool)
-    data = tensor.detach()
+    hidden = contents is not None or "_wrapper_device" in (getattr(tensor, "__dict__", None) or ())  # a wrapper's own data are not asked
+    data = tensor if hidden else tensor.detach()
     if data.device.type != _C._functions[""]["get_default_device"]().type:
         suffixes.append(f"device='{data.device}'")
-    if data.is_meta:
+    if contents is not None:
+        body = contents
+    elif data.is_meta or hidden:
         suffixes.append(f"size={tuple(data.shape)}")
         if data.dtype != default:
             suffixes.append(f"dtype={data.dtype}")
@@ -239,7 +243,8 @@ def tensor_str(tensor) -> str:
     tangent = _tangent(tensor)
     if tangent is not None:
         suffixes.append(f"tangent={tangent}")
-    return _add_suffixes(prefix + body, suffixes, indent, force_newline=False)
+    text = _add_suffixes(prefix + body, suffixes, indent, force_newline=False)
+    return text if plain or not isinstance(tensor, _C.Parameter) or isinstance(type(tensor), type(_C.Parameter)) else f"Parameter({text})"
 
 
 def _tangent(tensor):

@@ -252,3 +252,45 @@ def test_memory_goes_when_the_program_lets_go(tmp_path, name):
         assert allocated() == before
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("format", ["tapegrad", "torch"])
+def test_storages_by_themselves(tmp_path, format):
+    x = tg.arange(6.0)
+    storage, other, none = x.storage(), tg.DoubleStorage([1.0, 2.0]), tg.FloatStorage(0)
+    raw = tg.tensor([7, 8, 9], dtype=tg.uint8).untyped_storage()
+    path = tmp_path / "x"
+    tg.save({"part": x[2:4], "all": [storage, storage], "other": other, "none": none, "raw": raw}, path, format=format)
+    for options in ({}, {"mmap": True}, {"map_location": "cpu"}):
+        back = tg.load(path, **options)
+        first, second = back["all"]
+        assert first._cdata == second._cdata == back["part"].untyped_storage()._cdata
+        assert first.tolist() == x.tolist() and first.dtype == tg.float32
+        first[2] = 10.0
+        assert back["part"].tolist() == [10, 3] and second[2] == 10
+        assert (back["other"].tolist(), back["other"].dtype, back["none"].tolist(), back["none"].dtype) == ([1, 2], tg.float64, [], tg.float32)
+        assert back["raw"].tolist() == [7, 8, 9]
+
+
+def test_storages_of_several_dtypes_over_one_memory():
+    x = tg.arange(3.0)
+    values = [x, x.untyped_storage(), tg.storage.TypedStorage(x.untyped_storage(), tg.int32)]
+    one, raw, integers = again(values)
+    assert one.untyped_storage() == raw == integers.untyped() and integers.dtype == tg.int32
+    with pytest.raises(RuntimeError, match="Cannot save multiple tensors or storages that view the same data as different types"):
+        tg.save(values, io.BytesIO(), format="torch")
+    with pytest.raises(TypeError, match="cannot save a storage of tapegrad.uint16"):
+        tg.save(tg.storage.TypedStorage(2, tg.uint16), io.BytesIO(), format="torch")
+
+
+def test_pytorch_reads_storages_and_we_read_its_own(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "x.pt"
+    x = tg.arange(3.0)
+    tg.save([x, x.storage(), x[1:]], path)
+    one, storage, part = torch.load(path)
+    assert storage.tolist() == [0, 1, 2] and storage.data_ptr() == one.data_ptr() == part.data_ptr() - 4
+    x = torch.arange(3.0)
+    torch.save([x, x.storage(), x[1:]], path)
+    one, storage, part = tg.load(path)
+    assert storage.tolist() == [0, 1, 2] and storage.data_ptr() == one.data_ptr() == part.data_ptr() - 4

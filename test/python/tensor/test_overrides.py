@@ -418,3 +418,69 @@ def test_warnings_of_functions_that_ask_name_the_caller():
         with pytest.warns(UserWarning) as seen:
             call()
         assert seen[0].filename == __file__
+
+
+def _wrapper(t):
+    class Wrapper(t.Tensor):
+        __slots__ = ["log"]
+
+        @staticmethod
+        def __new__(cls, inner):
+            made = t.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+            made.inner, made.log = inner, ["made"]
+            return made
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            result = func(*[a.inner if isinstance(a, cls) else a for a in args], **(kwargs or {}))
+            return cls(result) if isinstance(result, t.Tensor) else result
+
+        def __repr__(self):
+            return super().__repr__(tensor_contents=f"inner={self.inner.tolist()}")
+
+    return Wrapper
+
+
+@pytest.mark.parametrize("kind", ["subclass", "wrapper"])
+@same_as_torch
+def test_a_parameter_of_a_subclass_is_one_of_that_subclass(t, kind):
+    class Sub(t.Tensor):
+        def new_empty(self, *shape):  # PyTorch's deepcopy asks for it
+            return t.empty(*shape).as_subclass(Sub)
+
+    cls = Sub if kind == "subclass" else _wrapper(t)
+    data = t.ones(2).as_subclass(Sub) if kind == "subclass" else cls(t.ones(2))
+    parameter = t.nn.Parameter(data)
+    module = t.nn.Module()
+    module.weight = parameter
+    module.list = t.nn.ParameterList([data])
+    copied = copy.deepcopy(parameter)
+    asked = [isinstance(p, t.nn.Parameter) for p in (parameter, data, copied, parameter + 1, parameter.detach(), t.ones(1), t.nn.Parameter(t.ones(1)), 3)]
+    return (asked, kinds([type(p) is cls for p in (parameter, copied, parameter + 1, t.nn.Parameter(parameter))]), parameter.requires_grad,
+            data.requires_grad, copied.requires_grad, [name for name, _ in module.named_parameters()], repr(parameter), sorted(module.state_dict()))
+
+
+@same_as_torch
+def test_a_parameter_needs_a_detach_that_keeps_its_subclass(t):
+    class Plain(t.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            with t._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+
+    with pytest.raises(RuntimeError, match=r"from an instance of type Plain requires that detach\(\) returns an instance of the same type"):
+        t.nn.Parameter(t.ones(2).as_subclass(Plain))
+
+    class Own(t.nn.Parameter):
+        pass
+
+    own = Own(t.ones(1))
+    return isinstance(own, t.nn.Parameter), isinstance(own, Own), isinstance(t.nn.Parameter(t.ones(1)), Own), issubclass(Own, t.nn.Parameter)
+
+
+@same_as_torch
+def test_a_copy_of_a_wrapper_has_its_slots(t):
+    wrapper = _wrapper(t)(t.arange(2.0))
+    wrapper.note = {"a": [1]}
+    copied = copy.deepcopy(wrapper)
+    return (copied.inner.tolist(), copied.inner is wrapper.inner, copied.log, copied.log is wrapper.log, copied.note, copied.note is wrapper.note, repr(copied))
