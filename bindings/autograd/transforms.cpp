@@ -1,4 +1,5 @@
 // The state of autocast and the levels of vmap, for tapegrad/amp and tapegrad/func.
+#include <algorithm>
 #include <unordered_set>
 #include <vector>
 
@@ -59,7 +60,12 @@ PyObject* vmap_wrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   expect_args(nargs, 3, "vmap");
   const int level = static_cast<int>(to_int(args[1], {"vmap", "level"}));
   TG_CHECK(level >= 1 && level <= batch::depth(), Runtime, "vmap: there is no level {}", level);
-  return wrap(batch::wrap(to_tensor(args[0], {"vmap", "tensor"}), level, to_bool(args[2], {"vmap", "has_dim"})));
+  Tensor tensor = to_tensor(args[0], {"vmap", "tensor"});
+  // Views inside are views by strides of this memory, whose gradient is the mean over elements that share a place: in a
+  // tensor that the tape knows, each element has one of its own.
+  if (tensor.requires_grad() && !tensor.is_meta() && std::ranges::count(tensor.strides(), 0) > 0)
+    tensor = tensor.clone();
+  return wrap(batch::wrap(tensor, level, to_bool(args[2], {"vmap", "has_dim"})));
 }
 
 // _vmap_unwrap(tensor, level): the tensor below it, and whether it has samples along dimension 0

@@ -50,14 +50,16 @@ PyObject* mark_of_parameters() {
   return name;
 }
 
-// A parameter of the subclass that `data` belongs to: what its detach() gives, with the mark by which isinstance knows it.
+// A parameter of the subclass that `data` belongs to: what its detach() gives, with the mark by which isinstance knows
+// it.
 PyRef marked_parameter(PyObject* data, bool requires_grad) {
   PyRef detached = call_method(data, "detach");
   PyRef result = call_method(detached.get(), "requires_grad_", requires_grad ? Py_True : Py_False);
-  TG_CHECK(Py_TYPE(result.get()) == Py_TYPE(data), Runtime,
-           "Creating a Parameter from an instance of type {} requires that detach() returns an instance of the same type, "
-           "but return type {} was found instead",
-           Py_TYPE(data)->tp_name, Py_TYPE(result.get())->tp_name);
+  TG_CHECK(
+      Py_TYPE(result.get()) == Py_TYPE(data), Runtime,
+      "Creating a Parameter from an instance of type {} requires that detach() returns an instance of the same type, "
+      "but return type {} was found instead",
+      Py_TYPE(data)->tp_name, Py_TYPE(result.get())->tp_name);
   if (PyObject_SetAttr(result.get(), mark_of_parameters(), Py_True) < 0) throw PythonError();
   return result;
 }
@@ -116,7 +118,8 @@ bool init_parameter(PyObject* module) {
   if (!parameter_type) return false;
   PyType_Slot slots[] = {{Py_tp_methods, parameter_class_methods}, {Py_tp_base, &PyType_Type}, {0, nullptr}};
   PyType_Spec spec = {"tapegrad.nn.parameter._ParameterMeta", 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
-  PyObject* kind = PyType_FromSpec(&spec);  // the class of the class; PyType_FromMetaclass is there from CPython 3.12 on
+  PyObject* kind =
+      PyType_FromSpec(&spec);  // the class of the class; PyType_FromMetaclass is there from CPython 3.12 on
   if (!kind) return false;
   Py_SET_TYPE(as_object(parameter_type), reinterpret_cast<PyTypeObject*>(kind));
   return true;
