@@ -13,6 +13,7 @@
 #include "tapegrad/aten/softmax/kernels.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -183,6 +184,38 @@ void backward_tile(Tile<C>& grad, Tile<C>& output, bool row) {
   }
 }
 
+// A matrix of few columns, as many as divide kLanes: lane j holds those of column j % inner, so that no lane is empty
+// and nothing is laid out anew.
+template <bool kLog, class C, class T>
+[[gnu::flatten]] void backward_narrow(const T* g, const T* y, T* o, int64_t n, int64_t inner) {
+  const int64_t all = n * inner, whole = all / kLanes * kLanes, rest = all - whole;
+  C total[kLanes];
+  std::fill(total, total + kLanes, C(0));
+  auto add = [&](int64_t j, C a, C b) { total[j] += kLog ? a : a * b; };
+  WorkCount done;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    done(kLanes);
+    blocks::each(add, g + i, y + i);
+  }
+  for (int64_t j = 0; j < rest; ++j) add(j, static_cast<C>(g[whole + j]), static_cast<C>(y[whole + j]));
+  for (int64_t half = kLanes / 2; half >= inner; half /= 2)
+    for (int64_t j = 0; j < half; ++j) total[j] += total[j + half];
+  for (int64_t j = inner; j < kLanes; ++j) total[j] = total[j - inner];
+  C out[kLanes];
+  auto slope = [&](int64_t j, C a, C b) { out[j] = kLog ? a - math::exp(b) * total[j] : b * (a - total[j]); };
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    done(kLanes);
+    blocks::each(slope, g + i, y + i);
+    blocks::copy(kLanes, o + i, out);
+  }
+  if (rest == 0) return;
+  C a[kLanes] = {}, b[kLanes] = {};
+  blocks::copy(rest, a, g + whole);
+  blocks::copy(rest, b, y + whole);
+  blocks::each(slope, static_cast<const C*>(a), static_cast<const C*>(b));
+  blocks::copy(rest, o + whole, out);
+}
+
 // Calls f(layout, offset, width, workspace) for each tile; width counts its columns or rows.
 template <class Workspace, class F>
 void each_tile(const Extent& e, F&& f) {
@@ -242,6 +275,13 @@ void backward(const Tensor& grad_output, const Tensor& output, int64_t dim, cons
     const T* g = static_cast<const T*>(grad_output.data_ptr());
     const T* y = static_cast<const T*>(output.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
+    if (e.inner > 1 && e.inner < kLanes && kLanes % e.inner == 0 && e.n >= kLanes) {
+      const int64_t each = e.n * e.inner;
+      return parallel_for(0, e.outer, std::max<int64_t>(1, kGrain / each), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin * each; i < end * each; i += each)
+          backward_narrow<kLog, C>(g + i, y + i, o + i, e.n, e.inner);
+      });
+    }
     each_tile<std::array<Tile<C>, 2>>(e,
                                       [&](Layout layout, int64_t offset, int64_t width, std::array<Tile<C>, 2>& tiles) {
                                         auto& [grad, result] = tiles;

@@ -274,3 +274,19 @@ def test_smooth_l1_loss_of_a_beta_whose_reciprocal_overflows(beta, dtype):
         loss.backward(lib.ones_like(loss))
         found.append((loss.tolist(), x.grad.tolist()))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_gradient_of_softmax_over_long_columns(name):
+    """Few columns, of which as many rows as fit lie in one vector; not full at the end."""
+    for shape in ((1000, 8), (37, 2), (3, 101, 16), (33, 4), (32, 16)):
+        for dtype, tolerance in (("float32", 1e-6), ("float64", 1e-13), ("bfloat16", 1e-2)):
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).double()
+            g = torch.cos(torch.arange(x.numel()).double()).reshape(shape)
+            found = []
+            for t in (tapegrad, torch):
+                v = t.tensor(x.tolist(), dtype=getattr(t, dtype), requires_grad=True)
+                y = getattr(t.nn.functional, name)(v, -2)
+                y.backward(t.tensor(g.tolist(), dtype=getattr(t, dtype)))
+                found.append(v.grad.double().numpy())
+            np.testing.assert_allclose(*found, rtol=tolerance, atol=tolerance)
