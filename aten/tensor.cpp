@@ -8,7 +8,7 @@
 #include "tapegrad/aten/autograd_interface.h"
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions_copy.h"
-#include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/record/recording.h"
 #include "tapegrad/aten/tensor_kind.h"
 #include "tapegrad/c10/dispatch/modes.h"

@@ -2,7 +2,7 @@
 // write none: elements of `self` may share memory, as those of an expanded tensor do.
 #pragma once
 
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 
 namespace tapegrad::autograd {
 

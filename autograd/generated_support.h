@@ -4,7 +4,7 @@
 #include <array>
 #include <tuple>
 
-#include "tapegrad/autograd/profiler.h"
+#include "tapegrad/autograd/profiler/profiler.h"
 #include "tapegrad/autograd/saved_tensor.h"
 
 namespace tapegrad::autograd {

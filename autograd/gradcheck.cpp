@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tapegrad/aten/functions_reduce.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 
 namespace tapegrad::autograd {
 

@@ -1,6 +1,6 @@
 #include "tapegrad/autograd/meta.h"
 
-#include "tapegrad/autograd/accumulate.h"
+#include "tapegrad/autograd/engine/accumulate.h"
 #include "tapegrad/autograd/view.h"
 #include "tapegrad/c10/memory/object_pool.h"
 

@@ -9,7 +9,7 @@
 
 #include <mutex>
 
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 
 namespace tapegrad::autograd {
 

@@ -2,7 +2,7 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 
 namespace tapegrad::autograd {
 

@@ -4,8 +4,8 @@
 
 #include "tapegrad/aten/copy/resize.h"
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/autograd/engine/node.h"
 #include "tapegrad/autograd/meta.h"
-#include "tapegrad/autograd/node.h"
 
 namespace tapegrad::autograd {
 

@@ -1,6 +1,6 @@
 #include "tapegrad/autograd/saved_tensor.h"
 
-#include "tapegrad/autograd/release_sink.h"
+#include "tapegrad/autograd/engine/release_sink.h"
 #include "tapegrad/autograd/view.h"
 #include "tapegrad/c10/memory/available_memory.h"
 

@@ -5,7 +5,7 @@
 // apply. Threads: unpack and Node::release_saved take the node's lock.
 #pragma once
 
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 
 namespace tapegrad::autograd {
 

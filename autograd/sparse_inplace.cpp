@@ -3,7 +3,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/sparse/operators.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 
 namespace tapegrad::sparse {
 namespace {

@@ -4,7 +4,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/tensor_kind.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/autograd/meta.h"
 
 namespace tapegrad::autograd {

@@ -2,7 +2,7 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/autograd/accumulate.h"
+#include "tapegrad/autograd/engine/accumulate.h"
 #include "tapegrad/autograd/fill_inplace.h"
 #include "tapegrad/autograd/formulas/rearrange/view.h"
 #include "tapegrad/autograd/saved_tensor.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tapegrad/autograd/profiler.h"
+#include "tapegrad/autograd/profiler/profiler.h"
 #include "tapegrad/bindings/interpreter/object.h"
 
 namespace tapegrad::python {

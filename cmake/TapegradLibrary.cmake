@@ -81,7 +81,7 @@ foreach(isa ${TG_ISAS})
     list(APPEND objects $<TARGET_OBJECTS:${target}>)
   endforeach()
   tg_precompile(tapegrad_${isa}_kernels tapegrad/aten/iterate/outputs.h tapegrad/aten/copy/strided_loop.h tapegrad/aten/typed.h
-    tapegrad/aten/iterate/half_blocks.h tapegrad/c10/threads/parallel.h)
+    tapegrad/aten/iterate/blocks/half_blocks.h tapegrad/c10/threads/parallel.h)
   tg_precompile(tapegrad_${isa}_generated_kernels tapegrad/aten/iterate/rows.h tapegrad/aten/iterate/reduce_rows.h
     tapegrad/aten/functors/math.h)
 endforeach()

@@ -26,7 +26,7 @@ if(test_sources)
       COMPILE_DEFINITIONS "TG_DRIVER_STUB=\"${PROJECT_BINARY_DIR}/stubs/libcuda.so.1\"")
     add_dependencies(tapegrad_tests driver_stub)
   endif()
-  tg_precompile(tapegrad_tests catch2/catch.hpp tapegrad/aten/tensor.h tapegrad/autograd/engine.h)
+  tg_precompile(tapegrad_tests catch2/catch.hpp tapegrad/aten/tensor.h tapegrad/autograd/engine/engine.h)
   # Assertions are long to optimise and short to run.
   target_compile_options(tapegrad_tests PRIVATE -O1)
   set_source_files_properties("${PROJECT_SOURCE_DIR}/test/cpp/main.cpp" PROPERTIES COMPILE_OPTIONS "-O0" SKIP_PRECOMPILE_HEADERS ON)

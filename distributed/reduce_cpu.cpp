@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tapegrad/aten/iterate/half_blocks.h"
-#include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/iterate/blocks/half_blocks.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/distributed/backend.h"
 

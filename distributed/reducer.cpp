@@ -2,7 +2,7 @@
 
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 
 namespace tapegrad::distributed {
 

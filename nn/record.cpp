@@ -8,7 +8,7 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/record/control.h"
 #include "tapegrad/aten/record/step.h"
-#include "tapegrad/nn/program_file.h"
+#include "tapegrad/nn/files/program_file.h"
 
 namespace tapegrad {
 

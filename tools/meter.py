@@ -74,6 +74,14 @@ def longest_file():
     return Row("longest hand-written file", lengths[longest], 800, "lines", str(longest.relative_to(ROOT)))
 
 
+def fullest_folder():
+    """bindings/tapegrad is left out: its files are modules by the names that PyTorch has given them."""
+    counts = Counter(p.parent.relative_to(ROOT) for p in tracked_files(".h", ".cpp", ".cu", ".py", ".toml", ".md", ".sh"))
+    del counts[Path("bindings/tapegrad")]
+    (folder, files), = counts.most_common(1)
+    return Row("files of the fullest folder", files, 24, "files", str(folder))
+
+
 def line_rows():
     """Hand-written lines by language, and by folder in the note."""
     for language, suffixes in (("C++", (".h", ".cpp", ".cu")), ("Python", (".py",)), ("tables", (".toml",))):
@@ -264,6 +272,7 @@ def full_rows(build):
 
 def measure(build, full):
     yield longest_file()
+    yield fullest_folder()
     yield from line_rows()
     yield repeated_places()
     yield from generator_rows()

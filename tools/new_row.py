@@ -39,7 +39,7 @@ def _generated(tables: Path) -> dict[str, str]:
 def rewritten(at_end: bool = True) -> set[str]:
     """The generated files that change, come or go with a kernel's row at the end of a table, or in its middle."""
     with tempfile.TemporaryDirectory() as folder:
-        for table in (ROOT / "aten" / "ops").glob("*.toml"):
+        for table in (ROOT / "aten" / "ops").rglob("*.toml"):
             (Path(folder) / table.name).write_text(table.read_text())
         before = _generated(Path(folder))
         table = Path(folder) / f"{FAMILY}.toml"

@@ -7,7 +7,7 @@
 #include "tapegrad/aten/conv/parts.h"
 #include "tapegrad/aten/conv/pointwise.h"
 #include "tapegrad/aten/copy/contiguous.h"
-#include "tapegrad/aten/linalg/gemm.h"
+#include "tapegrad/aten/linalg/product/gemm.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"

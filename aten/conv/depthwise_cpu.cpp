@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tapegrad/aten/copy/convert.h"
-#include "tapegrad/aten/iterate/float_vector.h"
+#include "tapegrad/aten/iterate/blocks/float_vector.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 

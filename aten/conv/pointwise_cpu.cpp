@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tapegrad/aten/conv/parts.h"
-#include "tapegrad/aten/linalg/gemm.h"
+#include "tapegrad/aten/linalg/product/gemm.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"

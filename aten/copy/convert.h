@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "tapegrad/aten/iterate/blocks.h"
-#include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
+#include "tapegrad/aten/iterate/convert/cast.h"
 #include "tapegrad/c10/tensor/dtype.h"
 
 namespace tapegrad::cpu::TG_ISA {

@@ -1,5 +1,5 @@
-// Tensors of bool whose bytes may be others than 0 and 1 (aten/iterate/stored.h), for kernels that compare, count or
-// sort.
+// Tensors of bool whose bytes may be others than 0 and 1 (aten/iterate/convert/stored.h), for kernels that compare,
+// count or sort.
 #pragma once
 
 #include "tapegrad/aten/tensor.h"

@@ -2,8 +2,8 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/iterate/outputs.h"
-#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
 
 namespace tapegrad::cpu {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "tapegrad/aten/fft/plan.h"
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/c10/macros.h"
 
 namespace tapegrad::cpu::TG_ISA {

@@ -163,5 +163,5 @@ def cpp_files(layers: list[Layer], ops):
     for name, part in chunks(layers, 30):
         body = [line for layer in part for line in Emitter(layer, order).lines()]
         yield f"src/nn_layers_{name}.cpp", "\n".join([
-            HEAD + '#include <cmath>', "", *function_includes("\n".join(body), ops), '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layer_support.h"',
+            HEAD + '#include <cmath>', "", *function_includes("\n".join(body), ops), '#include "tapegrad/nn/init.h"', '#include "tapegrad/nn/layers/layer_support.h"',
             '#include "tapegrad/nn/layers.h"', "", "namespace tapegrad::nn {", "", *body, "}  // namespace tapegrad::nn", ""])

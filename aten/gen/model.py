@@ -251,7 +251,7 @@ def load_table(folder: Path) -> list[Op]:
             errors.append(str(error))
             return []
 
-    ops = [op for path in sorted(folder.glob("*.toml")) for line, row in noted(read_rows, path, "op") for op in noted(_load_row, row, path, line)]
+    ops = [op for path in sorted(folder.rglob("*.toml"), key=lambda path: path.name) for line, row in noted(read_rows, path, "op") for op in noted(_load_row, row, path, line)]
     seen: dict[str, Op] = {}
     for op in ops:
         if op.name in seen:

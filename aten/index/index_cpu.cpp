@@ -5,9 +5,9 @@
 #include "tapegrad/aten/index/half_sums.h"
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/index/places.h"
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/iterate/outputs.h"
-#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
 
 namespace tapegrad::cpu::TG_ISA {

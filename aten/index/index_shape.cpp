@@ -2,7 +2,7 @@
 #include "tapegrad/aten/index/index_plan.h"
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_index.h"
-#include "tapegrad/aten/linalg/factor.h"
+#include "tapegrad/aten/linalg/factor/factor.h"
 
 namespace tapegrad {
 

@@ -2,7 +2,7 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"

@@ -1,5 +1,5 @@
 #include "tapegrad/aten/copy/strided_loop.h"
-#include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/kernels_index.h"
 #include "tapegrad/c10/threads/parallel.h"
 

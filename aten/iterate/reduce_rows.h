@@ -13,11 +13,11 @@
 #include <cstdint>
 #include <utility>
 
-#include "tapegrad/aten/iterate/convert.h"
+#include "tapegrad/aten/iterate/blocks/half_blocks.h"
+#include "tapegrad/aten/iterate/convert/convert.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/iterate/dispatch.h"
-#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/reduce_iterator.h"
-#include "tapegrad/aten/iterate/stored.h"
 
 namespace tapegrad::reduce {
 using pointwise::dispatch;

@@ -12,11 +12,11 @@
 #include <cstring>
 #include <type_traits>
 
-#include "tapegrad/aten/iterate/convert.h"
+#include "tapegrad/aten/iterate/blocks/half_blocks.h"
+#include "tapegrad/aten/iterate/convert/convert.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/iterate/dispatch.h"
-#include "tapegrad/aten/iterate/half_blocks.h"
 #include "tapegrad/aten/iterate/pointwise_iterator.h"
-#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/c10/threads/parallel.h"
 
 namespace tapegrad::cpu::TG_ISA::rows {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <memory>
 
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/aten/linalg/distance_steps.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"

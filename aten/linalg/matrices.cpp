@@ -2,7 +2,7 @@
 
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions_copy.h"
-#include "tapegrad/aten/linalg/blas.h"
+#include "tapegrad/aten/linalg/blas/blas.h"
 
 namespace tapegrad {
 

@@ -3,9 +3,9 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_solve.h"
 #include "tapegrad/aten/kernels_solve.h"
+#include "tapegrad/aten/linalg/factor/parallel_factor.h"
 #include "tapegrad/aten/linalg/matrices.h"
 #include "tapegrad/aten/linalg/pade.h"
-#include "tapegrad/aten/linalg/parallel_factor.h"
 
 namespace tapegrad::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "tapegrad/aten/functors/math.h"
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/aten/loss/label.h"
 
 namespace tapegrad::cpu::TG_ISA {

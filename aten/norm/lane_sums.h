@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
 
 namespace tapegrad::cpu::TG_ISA {
 

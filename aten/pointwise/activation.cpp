@@ -1,4 +1,4 @@
-// Activations composed of other operators; see aten/ops/activation.toml.
+// Activations composed of other operators; see aten/ops/pointwise/activation.toml.
 #include "tapegrad/aten/functions_activation.h"
 #include "tapegrad/aten/functions_maths.h"
 #include "tapegrad/aten/tensor.h"

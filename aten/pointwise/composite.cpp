@@ -1,4 +1,4 @@
-// Pointwise operators that choose among others; see aten/ops/pointwise.toml and compare.toml.
+// Pointwise operators that choose among others; see aten/ops/pointwise/pointwise.toml and compare.toml.
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functors/arithmetic.h"

@@ -4,7 +4,7 @@
 
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/functors/math.h"
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/serial_for.h"

@@ -1,7 +1,7 @@
 // What products with weights of few bits share: their inputs as floats.
 #pragma once
 
-#include "tapegrad/aten/iterate/half_blocks.h"
+#include "tapegrad/aten/iterate/blocks/half_blocks.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/threads/parallel.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tapegrad/aten/functions_copy.h"
-#include "tapegrad/aten/iterate/float_vector.h"
-#include "tapegrad/aten/linalg/gemm.h"
+#include "tapegrad/aten/iterate/blocks/float_vector.h"
+#include "tapegrad/aten/linalg/product/gemm.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/aten/typed.h"

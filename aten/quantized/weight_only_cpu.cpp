@@ -3,10 +3,10 @@
 // holds these numbers exactly) that a matrix product reads. Sums are float, in an order that depends on sizes alone.
 #include <algorithm>
 
-#include "tapegrad/aten/iterate/float_vector.h"
-#include "tapegrad/aten/iterate/int8_blocks.h"
-#include "tapegrad/aten/linalg/gemm.h"
-#include "tapegrad/aten/linalg/skinny.h"
+#include "tapegrad/aten/iterate/blocks/float_vector.h"
+#include "tapegrad/aten/iterate/blocks/int8_blocks.h"
+#include "tapegrad/aten/linalg/product/gemm.h"
+#include "tapegrad/aten/linalg/product/skinny.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/quantized/floats.h"
 #include "tapegrad/aten/tensor.h"

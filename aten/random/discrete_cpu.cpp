@@ -5,7 +5,7 @@
 
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/copy/convert.h"
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/random/fill.h"
 #include "tapegrad/aten/random/ranges.h"

@@ -3,7 +3,7 @@
 // transformed at once by a plain loop. Compiled per instruction set.
 #pragma once
 
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/aten/random/open_uniform.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/random/philox_fill.h"

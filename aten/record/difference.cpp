@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tapegrad/aten/record/chain.h"
+#include "tapegrad/aten/record/chain/chain.h"
 
 namespace tapegrad::record {
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "tapegrad/aten/record/chain.h"
+#include "tapegrad/aten/record/chain/chain.h"
 #include "tapegrad/aten/record/memory.h"
 
 namespace tapegrad::record {

@@ -1,6 +1,6 @@
 // A program: the functions of operators that one run of some code called, in order, and the values that went from one
-// to the next. It runs again without that code, can be written to a file and read (nn/program_file.h), cut down to what
-// some of its values need, and made valid for other sizes of its inputs.
+// to the next. It runs again without that code, can be written to a file and read (nn/files/program_file.h), cut down
+// to what some of its values need, and made valid for other sizes of its inputs.
 //
 // Values are numbered: inputs, constants (weights, and tensors that the code made on the host), results. A program is
 // what one run did: conditions that the code made on sizes or on its own state are not in it.

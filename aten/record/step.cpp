@@ -6,7 +6,7 @@
 #include "tapegrad/aten/dispatch/function.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
-#include "tapegrad/aten/record/chain.h"
+#include "tapegrad/aten/record/chain/chain.h"
 #include "tapegrad/c10/threads/uninterrupted.h"
 
 namespace tapegrad::record {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "tapegrad/aten/linalg/gemm.h"
+#include "tapegrad/aten/linalg/product/gemm.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/threads/parallel.h"
 

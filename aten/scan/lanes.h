@@ -8,7 +8,7 @@
 
 #include "tapegrad/aten/copy/tile.h"
 #include "tapegrad/aten/iterate/along_dim.h"
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {

@@ -10,8 +10,8 @@
 #include "tapegrad/aten/copy/flags.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functors/log_add.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/iterate/only_element.h"
-#include "tapegrad/aten/iterate/stored.h"
 #include "tapegrad/aten/scan/lanes.h"
 #include "tapegrad/aten/typed.h"
 

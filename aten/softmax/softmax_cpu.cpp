@@ -9,7 +9,7 @@
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/along_dim.h"
-#include "tapegrad/aten/iterate/blocks.h"
+#include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/aten/softmax/kernels.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tapegrad/aten/copy/flags.h"
-#include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/sort/radix.h"
 #include "tapegrad/aten/tensor.h"

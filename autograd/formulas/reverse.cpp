@@ -1,7 +1,7 @@
 #include "tapegrad/autograd/formulas/reverse.h"
 
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {

@@ -11,8 +11,8 @@
 // TensorImpl (tensor_object.h), and is reported, too.
 #include <array>
 
-#include "tapegrad/autograd/accumulate.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/accumulate.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/autograd/view.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"

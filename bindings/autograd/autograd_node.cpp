@@ -6,8 +6,8 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "tapegrad/autograd/accumulate.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/accumulate.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/method.h"

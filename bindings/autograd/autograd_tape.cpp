@@ -1,8 +1,8 @@
 // Functions of `tapegrad._C._autograd`: backward and grad over several roots, saved-tensor hooks, anomaly mode.
 // tapegrad/autograd/*.py gives them their public names and defaults.
 #include "tapegrad/aten/functions_create.h"
-#include "tapegrad/autograd/accumulate.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/accumulate.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/autograd/saved_tensor.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"

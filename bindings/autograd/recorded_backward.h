@@ -2,7 +2,7 @@
 #pragma once
 
 #include "tapegrad/aten/record/native_step.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
 
 namespace tapegrad::python {

@@ -5,8 +5,8 @@
 
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/batch/tape_below.h"
-#include "tapegrad/autograd/accumulate.h"
 #include "tapegrad/autograd/autocast.h"
+#include "tapegrad/autograd/engine/accumulate.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"

@@ -1,7 +1,7 @@
 // Call sites: which line of the user's program called an operator. Captured whenever a node is made, so the usual case
 // must be cheap: the top frame's code object and instruction number are looked up in a small table; only a new pair
 // costs more. Lines inside this package are skipped: the message should name the line that the user wrote.
-#include "tapegrad/autograd/call_site.h"
+#include "tapegrad/autograd/profiler/call_site.h"
 
 #include <algorithm>
 #include <cstring>

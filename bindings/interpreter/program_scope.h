@@ -4,7 +4,7 @@
 #pragma once
 
 #include "tapegrad/aten/batch/all_levels.h"
-#include "tapegrad/autograd/call_site.h"
+#include "tapegrad/autograd/profiler/call_site.h"
 #include "tapegrad/bindings/interpreter/gil.h"
 #include "tapegrad/c10/dispatch/modes.h"
 

@@ -9,10 +9,10 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
-#include "tapegrad/autograd/accumulate.h"
-#include "tapegrad/autograd/call_site.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/accumulate.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/autograd/meta.h"
+#include "tapegrad/autograd/profiler/call_site.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"

@@ -6,7 +6,7 @@
 
 #include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/aten/record/step.h"
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 #include "tapegrad/bindings/record/tree.h"
 #include "tapegrad/bindings/record/watch.h"
 

@@ -9,7 +9,7 @@
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
-#include "tapegrad/nn/program_file.h"
+#include "tapegrad/nn/files/program_file.h"
 #include "tapegrad/nn/record.h"
 
 namespace tapegrad::python {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "tapegrad/aten/functions_copy.h"
-#include "tapegrad/aten/record/emitted/loop.h"
+#include "tapegrad/aten/record/chain/loop.h"
 #include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"

@@ -1,8 +1,8 @@
 // Plans for sizes that were not recorded: the native step of a plan (aten/record/native_step.h) runs dry with them.
 #include "tapegrad/aten/functions_create.h"
-#include "tapegrad/autograd/call_site.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/autograd/meta.h"
+#include "tapegrad/autograd/profiler/call_site.h"
 #include "tapegrad/bindings/record/plans.h"
 #include "tapegrad/c10/threads/uninterrupted.h"
 

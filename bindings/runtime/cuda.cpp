@@ -6,7 +6,7 @@
 
 #include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/aten/record/recording.h"
-#include "tapegrad/autograd/call_site.h"
+#include "tapegrad/autograd/profiler/call_site.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/c10/device/device_interface.h"

@@ -2,8 +2,8 @@
 // called.
 #include <unordered_map>
 
-#include "tapegrad/autograd/call_site.h"
-#include "tapegrad/autograd/profiler.h"
+#include "tapegrad/autograd/profiler/call_site.h"
+#include "tapegrad/autograd/profiler/profiler.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 

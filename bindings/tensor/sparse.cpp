@@ -1,6 +1,6 @@
 // Sparse tensors as Python makes and reads them; _sparse.py gives these functions their public names.
 #include "tapegrad/aten/sparse/sparse_tensor.h"
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/values/value_objects.h"

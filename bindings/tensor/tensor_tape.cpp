@@ -1,5 +1,5 @@
 // Methods of tensors that concern the tape.
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/autograd/meta.h"
 #include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/arguments/nested_data.h"

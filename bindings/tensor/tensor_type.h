@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 #include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
 

@@ -85,8 +85,8 @@ TG_API DeviceInterface& need_device(DeviceType type, const char* op);
 // Called by the library when it is loaded.
 TG_API void set_device_interface(DeviceType type, DeviceInterface* interface);
 
-// Callbacks that the layers above give the libraries: the current call site (autograd/call_site.h), warnings, and
-// garbage collection.
+// Callbacks that the layers above give the libraries: the current call site (autograd/profiler/call_site.h), warnings,
+// and garbage collection.
 struct HostHooks {
   uint32_t (*site)() noexcept = nullptr;
   std::string (*describe_site)(uint32_t site) = nullptr;

@@ -13,7 +13,7 @@
 
 namespace tapegrad {
 
-// The writer: an interned operator name (static string) and a call-site id (see autograd/call_site.h).
+// The writer: an interned operator name (static string) and a call-site id (see autograd/profiler/call_site.h).
 struct Writer {
   const char* op = nullptr;
   uint32_t site = 0;

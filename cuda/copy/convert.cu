@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tapegrad/aten/functors/arithmetic.h"
-#include "tapegrad/aten/iterate/cast.h"
-#include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/iterate/convert/cast.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/pointwise/rows.h"
 

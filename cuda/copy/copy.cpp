@@ -4,7 +4,7 @@
 
 #include "tapegrad/aten/copy/across.h"
 #include "tapegrad/aten/functions_copy.h"
-#include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/aten/iterate/convert/cast.h"
 #include "tapegrad/aten/iterate/layout.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/view/geometry.h"

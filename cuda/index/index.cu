@@ -3,7 +3,7 @@
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/index/index_plan.h"
-#include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/aten/iterate/convert/cast.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/index/places.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tapegrad/aten/functors/math.h"
-#include "tapegrad/aten/iterate/stored.h"
+#include "tapegrad/aten/iterate/convert/stored.h"
 #include "tapegrad/cuda/launch/convert.h"
 
 namespace tapegrad::cuda::steps {

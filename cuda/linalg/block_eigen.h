@@ -3,7 +3,7 @@
 // barrier.
 #pragma once
 
-#include "tapegrad/aten/linalg/tridiagonal_ql.h"
+#include "tapegrad/aten/linalg/factor/tridiagonal_ql.h"
 #include "tapegrad/cuda/linalg/block_qr.h"
 
 namespace tapegrad::cuda {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/aten/iterate/convert/cast.h"
 #include "tapegrad/cuda/copy/convert.h"
 
 namespace tapegrad::cuda::rows {

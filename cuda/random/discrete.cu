@@ -4,7 +4,7 @@
 
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/index/search.h"
-#include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/aten/iterate/convert/cast.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/index/steps.h"

@@ -1,7 +1,7 @@
 // Random fills: element i is a function of its number and of the call's state alone (c10/random/philox.h), so the
 // numbers are the CPU's, bit for bit, for any grid.
 #include "tapegrad/aten/functors/math.h"
-#include "tapegrad/aten/iterate/cast.h"
+#include "tapegrad/aten/iterate/convert/cast.h"
 #include "tapegrad/aten/random/open_uniform.h"
 #include "tapegrad/aten/random/ranges.h"
 #include "tapegrad/cuda/copy/copy.h"

@@ -1,7 +1,7 @@
 // Collectives among devices of this process: checks the arguments of each device and calls the engine.
 #include <algorithm>
 
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 #include "tapegrad/distributed/group/group.h"
 
 namespace tapegrad::distributed {

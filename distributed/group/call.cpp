@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/functions.h"
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 #include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad::distributed {

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tapegrad/aten/record/recording.h"
-#include "tapegrad/autograd/call_site.h"
+#include "tapegrad/autograd/profiler/call_site.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/threads/fork.h"
 #include "tapegrad/c10/threads/parallel.h"

@@ -6,7 +6,7 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/record/recording.h"
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/threads/parallel.h"
 #include "tapegrad/distributed/group/call.h"

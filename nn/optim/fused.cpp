@@ -9,7 +9,7 @@
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/record/recording.h"
-#include "tapegrad/autograd/call_site.h"
+#include "tapegrad/autograd/profiler/call_site.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/threads/parallel.h"
 

@@ -1,5 +1,5 @@
-// Sequences of different lengths: padded, and packed step by step as the recurrent networks (nn/recurrent.h) take them.
-// Tensors are (L, N, *), or (N, L, *) with batch_first. Plain functions; threads as for the tensors.
+// Sequences of different lengths: padded, and packed step by step as the recurrent networks (nn/layers/recurrent.h)
+// take them. Tensors are (L, N, *), or (N, L, *) with batch_first. Plain functions; threads as for the tensors.
 #pragma once
 
 #include <optional>

@@ -10,7 +10,7 @@
 #include "tapegrad/aten/functions_maths.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/autograd/formulas/layers/upsample.h"
 #include "tapegrad/c10/dispatch/modes.h"
 

@@ -8,7 +8,7 @@
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_scan.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 
 namespace tapegrad {
 

@@ -2,7 +2,7 @@
 
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 #include "tapegrad/c10/dispatch/modes.h"
 
 namespace tapegrad {

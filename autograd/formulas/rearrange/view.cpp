@@ -9,7 +9,7 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_view.h"
 #include "tapegrad/aten/view/geometry.h"
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 
 namespace tapegrad {
 

@@ -4,7 +4,7 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_rnn.h"
 #include "tapegrad/aten/rnn/network_library.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/autograd/formulas/reverse.h"
 #include "tapegrad/c10/dispatch/modes.h"
 

@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 
 #include <catch2/catch.hpp>
 #include <thread>

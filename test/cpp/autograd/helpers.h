@@ -6,7 +6,7 @@
 
 #include "tapegrad/aten/functions.h"
 #include "tapegrad/aten/tensor.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/autograd/meta.h"
 
 namespace tapegrad::test {

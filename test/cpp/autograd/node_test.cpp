@@ -1,4 +1,4 @@
-#include "tapegrad/autograd/node.h"
+#include "tapegrad/autograd/engine/node.h"
 
 #include <catch2/catch.hpp>
 

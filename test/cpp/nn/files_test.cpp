@@ -1,4 +1,4 @@
-#include "tapegrad/nn/files.h"
+#include "tapegrad/nn/files/files.h"
 
 #include <unistd.h>
 

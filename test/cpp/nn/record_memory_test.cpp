@@ -13,9 +13,9 @@
 #include "tapegrad/aten/functions_random.h"
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_view.h"
-#include "tapegrad/aten/record/chain.h"
+#include "tapegrad/aten/record/chain/chain.h"
 #include "tapegrad/aten/record/step.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 
 using namespace tapegrad;
 using record::Budget, record::Call, record::HostParts, record::Recorder, record::Recording, record::Slot, record::Step;

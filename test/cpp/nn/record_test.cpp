@@ -17,7 +17,7 @@
 #include "tapegrad/aten/functions_softmax.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/record/tracer.h"
-#include "tapegrad/nn/program_file.h"
+#include "tapegrad/nn/files/program_file.h"
 
 using namespace tapegrad;
 using record::Program, record::Tracer;

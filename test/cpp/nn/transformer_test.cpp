@@ -1,4 +1,4 @@
-#include "tapegrad/nn/transformer.h"
+#include "tapegrad/nn/layers/transformer.h"
 
 #include <catch2/catch.hpp>
 #include <sstream>

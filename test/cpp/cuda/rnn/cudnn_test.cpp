@@ -6,7 +6,7 @@
 #include "cuda/rnn/cudnn_networks_double.h"
 #include "tapegrad/aten/batch/batched_tensor.h"
 #include "tapegrad/aten/functions.h"
-#include "tapegrad/autograd/engine.h"
+#include "tapegrad/autograd/engine/engine.h"
 #include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/c10/random/default_generators.h"
 #include "tapegrad/cuda/kernel_table.h"
