@@ -39,7 +39,7 @@ from .. import (
     bool as bool_,
 )
 from .._root.sparse import compressed_parts
-from ..nn.parameter import Buffer, Parameter
+from ..nn.parameter import Buffer, Parameter, is_lazy
 from ..storage import TypedStorage
 from . import steps
 from .pieces import PARALLEL, Pieces, host_bytes
@@ -85,6 +85,8 @@ class _TensorEncoder:
         return self.pieces.add(t, path)
 
     def tensor(self, t, path: str) -> dict:
+        if is_lazy(t):
+            return {"$uninitialized": [isinstance(t, Parameter), t.requires_grad, str(t.data.dtype).rpartition(".")[2]]}
         described = _describe(t, self.encoder.encode, path)
         if t.is_meta:
             return {"$meta": [str(t.dtype).rpartition(".")[2], list(t.shape), list(t.stride())], **described}

@@ -274,6 +274,12 @@ class TreeReader(Decoder):
     def _finish(self, t, data: dict):
         return described(t, data, self.decode)
 
+    def read_uninitialized(self, value, data):
+        from ..nn.parameter import UninitializedBuffer, UninitializedParameter
+
+        parameter, wanted, dtype = value
+        return (UninitializedParameter if parameter else UninitializedBuffer)(bool(wanted), dtype=dtype_named(dtype))
+
     def read_meta(self, value, data):
         dtype, shape, stride = value
         return self._finish(empty_strided(tuple(shape), tuple(stride), dtype=dtype_named(dtype), device="meta"), data)

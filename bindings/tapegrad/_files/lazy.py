@@ -60,7 +60,7 @@ class LazyFile(Mapping):
                 self._walk(part, f"{path}.{k}" if path else str(k))
         elif isinstance(data, dict):
             tag = next(iter(data), "")
-            if tag in ("$tensor", "$meta", "$sparse"):
+            if tag in ("$tensor", "$meta", "$sparse", "$uninitialized"):
                 name, n = path or "value", 2
                 while name in self._refs:
                     name, n = f"{path}#{n}", n + 1
@@ -132,7 +132,8 @@ class LazyFile(Mapping):
             if self._header.own is None:
                 return
             reference = self._refs[name]
-            numbers = reference["$sparse"][:2] if "$sparse" in reference else [reference["$tensor"]] if "$tensor" in reference else []
+            sparse = reference.get("$sparse")  # two parts, and where blocks begin as the last
+            numbers = sparse[:2] + sparse[5:] if sparse else [reference["$tensor"]] if "$tensor" in reference else []
             for number in numbers:
                 self._memories.check(self._header.own["places"][number]["in"], name)
             return

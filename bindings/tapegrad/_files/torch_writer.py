@@ -18,7 +18,7 @@ from .. import Size, Tensor, uint8
 from .. import device as device_type
 from .. import dtype as dtype_type
 from .._root.sparse import compressed_parts
-from ..nn.parameter import Buffer, Parameter
+from ..nn.parameter import Buffer, Parameter, is_lazy
 from ..nn.recurrent import RNNBase
 from ..storage import TypedStorage, UntypedStorage
 from . import objects, steps
@@ -242,6 +242,9 @@ class _Stream:
 
     # Tensors.
     def tensor(self, t, path: str) -> None:
+        if is_lazy(t):
+            self.call("torch.nn.parameter", type(t).__name__, t.requires_grad, path=path)
+            return
         attributes = dict(getattr(t, "__dict__", None) or ())
         if not attributes and type(t) is Tensor:
             self.data(t, path, t.requires_grad and t.is_leaf)

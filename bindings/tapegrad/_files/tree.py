@@ -180,7 +180,7 @@ class Decoder:
     def read_tensor(self, value, data):
         raise NotImplementedError
 
-    read_array = read_meta = read_sparse = read_storage = read_tensor
+    read_array = read_meta = read_sparse = read_storage = read_uninitialized = read_tensor
 
     def read_dtensor(self, value, data):
         from ..distributed.distributed_c10d import is_initialized

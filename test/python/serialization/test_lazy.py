@@ -73,6 +73,18 @@ def test_only_what_is_asked_for_is_checked(tmp_path, name):
     assert serialization.open_file(path, verify=False)["bad"].shape == (1000,)
 
 
+def test_each_part_of_a_sparse_tensor_is_checked(tmp_path):
+    path = tmp_path / "x"
+    t = tg.sparse_bsr_tensor([0, 1, 4660], list(range(4660)), tg.ones(4660, 1, 1), size=(2, 4660))
+    tg.save({"t": t}, path)
+    raw = bytearray(path.read_bytes())
+    at = raw.index(struct.pack("<qqq", 0, 1, 4660)) + 8
+    raw[at] = 2
+    path.write_bytes(bytes(raw))
+    with pytest.raises(RuntimeError, match="the tensor 't' is damaged: its checksum is wrong"):
+        serialization.open_file(path)["t"]
+
+
 def sparse_file(path, gigabytes):
     """A file of this size that takes no disk space: one large tensor of zeros and a small one behind it."""
     size = gigabytes << 30

@@ -294,3 +294,25 @@ def test_pytorch_reads_storages_and_we_read_its_own(tmp_path):
     torch.save([x, x.storage(), x[1:]], path)
     one, storage, part = tg.load(path)
     assert storage.tolist() == [0, 1, 2] and storage.data_ptr() == one.data_ptr() == part.data_ptr() - 4
+
+
+@pytest.mark.parametrize("format", ["tapegrad", "torch"])
+def test_state_of_layers_that_have_seen_no_data(tmp_path, format):
+    def make():
+        return tg.nn.Sequential(tg.nn.LazyLinear(3), tg.nn.LazyBatchNorm1d())
+
+    net, other = make(), make()
+    net[0].weight.requires_grad_(False)
+    net[1](tg.ones(2, 3))
+    path = tmp_path / ("x.pt" if format == "torch" else "x")
+    tg.save(net.state_dict(), path, format=format)
+    state = tg.load(path)
+    assert type(state["0.weight"]) is tg.nn.UninitializedParameter and not state["0.weight"].requires_grad and state["0.bias"].requires_grad
+    other.load_state_dict(state)
+    assert other[1].weight.shape == (3,) and other(tg.ones(2, 5)).shape == (2, 3)
+    if format == "torch":
+        torch = pytest.importorskip("torch")
+        theirs = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.LazyBatchNorm1d())
+        theirs.load_state_dict(torch.load(path, weights_only=False))  # PyTorch allows its class only so
+        torch.save(theirs.state_dict(), path)
+        assert type(tg.load(path)["0.bias"]) is tg.nn.UninitializedParameter
