@@ -375,6 +375,7 @@ def test_chains_over_iterators_by_name():
     for row in chain:
         row.append(0)
     assert rows == [[1, 2], [3, 4]] and len(chain) == 2 and isinstance(chain, data.IterDataPipe) and issubclass(data.IterDataPipe, data.IterableDataset)
+    assert issubclass(data.MapDataPipe, data.Dataset)
     assert [batch.tolist() for batch in data.DataLoader(wrapper(range(3)), batch_size=2)] == [[0, 1], [2]]
     assert list(wrapper(i for i in range(2))) == [0, 1]  # cannot be copied
     version = types.SimpleNamespace(__name__="it", __version__="1.2.dev0")

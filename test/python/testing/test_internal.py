@@ -1,5 +1,6 @@
 """torch.testing._internal's names: parameters and devices make the tests that PyTorch makes, and comparisons accept and refuse what they should."""
 
+import socket
 import unittest
 
 import numpy as np
@@ -241,3 +242,14 @@ def test_samples_and_both_kinds_of_sparse_tensors():
         validate_sample_input_sparse(None, None)
     with pytest.raises(AttributeError, match="has no attribute 'other'"):
         _ = common_methods_invocations.other
+
+
+def test_ports_and_seeds_of_tests():
+    with socket.create_server(("localhost", common_utils.find_free_port())):
+        pass
+    tg.manual_seed(1)
+    before = tg.get_rng_state()
+    mask = common_methods_invocations.wrapper_set_seed(tg.nn.functional.dropout, tg.ones(100), p=0.5)
+    assert tg.equal(before, tg.get_rng_state())
+    tg.manual_seed(42)
+    assert tg.equal(mask, tg.nn.functional.dropout(tg.ones(100), 0.5))

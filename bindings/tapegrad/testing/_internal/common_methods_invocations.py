@@ -9,6 +9,7 @@ import enum
 import sys
 
 from ._switches import _never  # noqa: F401
+from .common_utils import freeze_rng_state
 
 _tg = sys.modules[__package__.partition(".")[0]]
 op_db: list = []
@@ -82,3 +83,10 @@ def mask_not_all_zeros(shape):
         mask = _tg.randn(shape).gt(0)
         if mask.any():
             return mask
+
+
+def wrapper_set_seed(op, *args, **kwargs):
+    """The operator's result with the seed 42; the generators are as they were afterwards."""
+    with freeze_rng_state():
+        _tg.manual_seed(42)
+        return op(*args, **kwargs)

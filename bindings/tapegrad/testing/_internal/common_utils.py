@@ -7,6 +7,7 @@ import inspect
 import io
 import os
 import shutil
+import socket
 import sys
 import tempfile
 import unittest
@@ -64,6 +65,12 @@ def load_tests(loader, tests, pattern):
 
 
 # Random generators, defaults, warnings.
+
+
+def find_free_port() -> int:
+    """A port of this machine that was free when it was asked for."""
+    with socket.create_server(("localhost", 0)) as server:
+        return server.getsockname()[1]
 
 
 @contextlib.contextmanager
