@@ -54,14 +54,14 @@ struct Walk {
   }
 
   void add(PyObject* value, How how, PyObject* key, Py_ssize_t index = 0) {
-    if (value == Py_None || PyLong_Check(value) || PyFloat_CheckExact(value) || PyUnicode_CheckExact(value) ||
-        known.contains(value))
+    if (value == nullptr || value == Py_None || PyLong_CheckExact(value) || PyFloat_CheckExact(value) ||
+        PyUnicode_CheckExact(value) || known.contains(value))
       return;
     if (!PyDict_CheckExact(value) && !PyODict_CheckExact(value) && !PyList_CheckExact(value) && !is_tensor(value) &&
         !is_module(value)) {
-      const int is_value = PyObject_IsInstance(value, values.get());
-      check_status(is_value);
-      if (is_value != 0) return;
+      // Not by isinstance: the program's classes may have attributes, and a __class__ that runs code.
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(values.get()); ++i)
+        if (as_object(Py_TYPE(value)) == PyTuple_GET_ITEM(values.get(), i)) return;
     }
     if (seen.size() >= most) {
       full = true;
@@ -77,6 +77,7 @@ struct Walk {
 
   // The class and those that it is made of, with what is named in them.
   void add_class(PyTypeObject* cls) {
+    if (Py_TYPE(cls) != &PyType_Type) add_class(Py_TYPE(cls));
     PyObject* bases = cls->tp_mro;
     for (Py_ssize_t i = 0; bases != nullptr && i < PyTuple_GET_SIZE(bases); ++i) {
       auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i));
@@ -136,15 +137,17 @@ struct Walk {
 
   void visit(PyObject* value, PyObject* other) {
     PyTypeObject* type = Py_TYPE(value);
+    const bool is_container =
+        PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value) || PyAnySet_Check(value);
+    bool rest = false;
     if (is_tensor(value)) {
       watch->add_tensor(value);
       const PyRef module = own(PyObject_GetAttrString(as_object(type), "__module__"));
-      if (of_package(module.get())) return;
-      if (const PyRef variables(PyObject_GenericGetDict(value, nullptr)); variables && PyDict_Check(variables.get())) {
-        if (PyDict_GET_SIZE(variables.get()) != 0) add_dict(variables.get(), names.get(), false);
-      } else {
-        PyErr_Clear();
-      }
+      const bool packages = of_package(module.get());
+      if (!packages) add_class(type);
+      PyObject** const variables = _PyObject_GetDictPtr(value);  // makes none
+      if (variables != nullptr && *variables != nullptr && PyDict_GET_SIZE(*variables) != 0)
+        add_dict(PyRef::borrow(*variables).get(), names.get(), packages);
     } else if (PyType_Check(value)) {
       add_class(reinterpret_cast<PyTypeObject*>(value));
     } else if (PyDict_Check(value)) {
@@ -160,10 +163,16 @@ struct Walk {
       while (PyRef item{PyIter_Next(items.get())}) add(item.get(), How::Member, nullptr);
       if (PyErr_Occurred()) throw_python_error();
     } else if (is_module(value)) {
+      watch->add_object(value);
       add_class(type);
       const PyRef variables = own(PyObject_GenericGetDict(value, nullptr));
       add_dict(variables.get(), nullptr, false);
     } else {
+      rest = true;
+    }
+    // A container of the program's own class has attributes, too.
+    if (rest || (is_container && !PyDict_CheckExact(value) && !PyODict_CheckExact(value) && !PyList_CheckExact(value) &&
+                 !PyTuple_CheckExact(value) && !PyAnySet_CheckExact(value))) {
       const std::string at = path(current);
       own(PyObject_CallFunction(other, "Os", value, at.c_str()));
     }
@@ -243,6 +252,12 @@ PyMethodDef walk_methods[] = {
     method<"add_cell", [](PyWalk& self, PyObject* cell) {
       TG_CHECK(PyCell_Check(cell), Type, "add_cell: expected a cell");
       self.value.watch->add_cell(cell);
+    }>(),
+    // Its class, and not what is in it.
+    method<"add_object", [](PyWalk& self, PyObject* object) { self.value.watch->add_object(object); }>(),
+    method<"add_function", [](PyWalk& self, PyObject* function) {
+      TG_CHECK(PyFunction_Check(function), Type, "add_function: expected a function");
+      self.value.watch->add_function(function);
     }>(),
     method<"add_class", [](PyWalk& self, PyObject* cls) {
       TG_CHECK(PyType_Check(cls), Type, "add_class: expected a class");

@@ -50,8 +50,8 @@ std::string text_of(PyObject* o) {
 }  // namespace
 
 const std::vector<Watch::Entry>& Watch::add_dict(PyObject* dict, PyObject* names, bool may_grow) {
-  DictWatch& w =
-      dicts_.emplace_back(DictWatch{PyRef::borrow(dict), version_of(dict), may_grow ? -1 : PyDict_GET_SIZE(dict), {}});
+  DictWatch& w = dicts_.emplace_back(DictWatch{
+      PyRef::borrow(dict), version_of(dict), may_grow ? -1 : PyDict_GET_SIZE(dict), names == nullptr && !may_grow, {}});
   PyObject *key, *value;
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
     if (names != nullptr) {
@@ -61,6 +61,13 @@ const std::vector<Watch::Entry>& Watch::add_dict(PyObject* dict, PyObject* names
       if (wanted == 0) continue;
     }
     w.entries.push_back({PyRef::borrow(key), PyRef::borrow(value)});
+  }
+  if (names != nullptr && may_grow) {
+    const PyRef iterator = own(PyObject_GetIter(names));
+    while (PyRef name{PyIter_Next(iterator.get())})
+      if (lookup(PyEval_GetBuiltins(), name.get()) != nullptr && lookup(dict, name.get()) == nullptr)
+        w.entries.push_back({std::move(name), PyRef()});
+    if (PyErr_Occurred()) throw_python_error();
   }
   return w.entries;
 }
@@ -81,13 +88,32 @@ void Watch::add_tensor(PyObject* o) {
 
 void Watch::add_type(PyObject* type) { types_.push_back({PyRef::borrow(type), version_of_type(type)}); }
 
+void Watch::add_function(PyObject* f) {
+  functions_.push_back({PyRef::borrow(f), PyRef::borrow(PyFunction_GetCode(f)),
+                        PyRef::borrow(PyFunction_GetDefaults(f)), PyRef::borrow(PyFunction_GetKwDefaults(f))});
+}
+
+bool Watch::in_order(const DictWatch& w) {
+  PyObject *key, *value;
+  size_t i = 0;
+  for (Py_ssize_t at = 0; PyDict_Next(w.dict.get(), &at, &key, &value); ++i)
+    if (i == w.entries.size() || !same(w.entries[i].key.get(), key) || !same(w.entries[i].value.get(), value))
+      return false;
+  return i == w.entries.size();
+}
+
 std::string Watch::changed() {
   for (DictWatch& w : dicts_) {
     const uint64_t version = version_of(w.dict.get());
     if (version != 0 && version == w.version) continue;
+    if (w.whole && in_order(w)) {
+      w.version = version;
+      continue;
+    }
     for (const Entry& e : w.entries)
       if (!same(e.value.get(), lookup(w.dict.get(), e.key.get()))) return text_of(e.key.get());
     if (w.size >= 0 && PyDict_GET_SIZE(w.dict.get()) != w.size) return "the number of entries of a dictionary";
+    if (w.whole) return "the order of a dictionary's entries";
     w.version = version;
   }
   for (const CellWatch& w : cells_)
@@ -109,6 +135,11 @@ std::string Watch::changed() {
     if (t.impl()->storage() != w.storage) return "the memory of a tensor";
     if (t.requires_grad() != w.needs_grad) return "requires_grad of a tensor";
   }
+  for (const CellWatch& w : objects_)
+    if (class_of(w.cell.get()) != w.value.get()) return "the class of an object";
+  for (const FunctionWatch& w : functions_)
+    if (!w.same())
+      return "the function " + text_of(own(PyObject_GetAttrString(w.function.get(), "__qualname__")).get());
   for (TypeWatch& w : types_)
     if (const unsigned int version = version_of_type(w.type.get()); version == 0 || version != w.version)
       return "the class " + std::string(reinterpret_cast<PyTypeObject*>(w.type.get())->tp_name);
@@ -129,7 +160,7 @@ int Watch::traverse(visitproc visit, void* arg) const {
       Py_VISIT(e.value.get());
     }
   }
-  for (const auto* pairs : {&cells_, &sets_})
+  for (const auto* pairs : {&cells_, &sets_, &objects_})
     for (const CellWatch& w : *pairs) {
       Py_VISIT(w.cell.get());
       Py_VISIT(w.value.get());
@@ -140,6 +171,8 @@ int Watch::traverse(visitproc visit, void* arg) const {
   }
   for (const TensorWatch& w : tensors_) Py_VISIT(w.object.get());
   for (const TypeWatch& w : types_) Py_VISIT(w.type.get());
+  for (const FunctionWatch& w : functions_)
+    for (const PyRef* part : {&w.function, &w.code, &w.defaults, &w.by_name}) Py_VISIT(part->get());
   return 0;
 }
 

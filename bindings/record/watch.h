@@ -1,6 +1,7 @@
 // What Python values a recorded step has read, and whether they are still the same. Dictionaries are compared by their
 // version where CPython has one (up to 3.11), by their entries where it moved; lists and sets by their items; tensors
-// by storage and requires_grad; types by their version. A check takes about a nanosecond per object that did not
+// by storage and requires_grad; types by their version; objects by
+// their class, functions by code and defaults. A check takes about a nanosecond per object that did not
 // change. Needs the GIL.
 #pragma once
 
@@ -23,13 +24,15 @@ class Watch {
     bool needs_grad;
   };
 
-  // Watches a dictionary: all of its entries, or those whose names are in the set `names`, and where it may not grow
-  // how many there are. Gives what it has found.
+  // Watches a dictionary: all of its entries and their order, or those whose names are in the set `names`, and where it
+  // may not grow how many there are, else that none hides a builtin. Gives what it has found.
   const std::vector<Entry>& add_dict(PyObject* dict, PyObject* names, bool may_grow);
   void add_cell(PyObject* cell) { cells_.push_back({PyRef::borrow(cell), PyRef::borrow(PyCell_GET(cell))}); }
   void add_list(PyObject* list_or_set);
   void add_tensor(PyObject* tensor);
   void add_type(PyObject* type);
+  void add_object(PyObject* object) { objects_.push_back({PyRef::borrow(object), PyRef::borrow(class_of(object))}); }
+  void add_function(PyObject* function);
   const std::vector<TensorWatch>& tensors() const noexcept { return tensors_; }
 
   // What has changed, or "".
@@ -37,7 +40,8 @@ class Watch {
   // Whether one of the tensors lies on this storage.
   bool holds(const StorageImpl* storage) const;
   size_t size() const noexcept {
-    return dicts_.size() + cells_.size() + lists_.size() + tensors_.size() + types_.size();
+    return dicts_.size() + cells_.size() + lists_.size() + tensors_.size() + types_.size() + objects_.size() +
+           functions_.size();
   }
   int traverse(visitproc visit, void* arg) const;
 
@@ -46,6 +50,7 @@ class Watch {
     PyRef dict;
     uint64_t version;
     Py_ssize_t size;  // -1: it may grow
+    bool whole;
     std::vector<Entry> entries;
   };
   struct CellWatch {
@@ -59,11 +64,22 @@ class Watch {
     PyRef type;
     unsigned int version;
   };
+  struct FunctionWatch {
+    PyRef function, code, defaults, by_name;
+    bool same() const {
+      PyObject* f = function.get();
+      return PyFunction_GetCode(f) == code.get() && PyFunction_GetDefaults(f) == defaults.get() &&
+             PyFunction_GetKwDefaults(f) == by_name.get();
+    }
+  };
+  static PyObject* class_of(PyObject* object) { return reinterpret_cast<PyObject*>(Py_TYPE(object)); }
+  static bool in_order(const DictWatch& watch);
   std::vector<DictWatch> dicts_;
-  std::vector<CellWatch> cells_, sets_;  // a set with a copy
+  std::vector<CellWatch> cells_, sets_, objects_;  // a set with a copy, an object with its class
   std::vector<ListWatch> lists_;
   std::vector<TensorWatch> tensors_;
   std::vector<TypeWatch> types_;
+  std::vector<FunctionWatch> functions_;
 };
 
 PyObject* new_watch(std::shared_ptr<Watch> watch);  // a tapegrad._C._Watch

@@ -6,7 +6,7 @@ functions, attributes), and puts dictionaries, lists, tensors and classes into a
 
 from __future__ import annotations
 
-import enum
+import builtins
 import functools
 import gc
 import os
@@ -14,6 +14,7 @@ import random
 import site
 import sys
 import sysconfig
+import threading
 import types
 from pathlib import Path
 
@@ -25,7 +26,8 @@ _PACKAGE = tuple({str(path.parents[1]) + os.sep for path in (Path(__file__), Pat
 _INSTALLED = tuple({str(Path(p)) + os.sep for p in (sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["purelib"],
                                                     sysconfig.get_paths()["platlib"], *site.getsitepackages())})
 _MOST_OBJECTS = 20_000
-_VALUES = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), slice, range, enum.Enum, type(NotImplemented))
+_VALUES = (int, float, complex, str, bytes, bool, type(None), type(Ellipsis), slice, range, type(NotImplemented))  # not what is derived of them
+_VIEWS = (types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()))
 
 # Native functions that neither have an effect outside of their arguments nor read what changes by itself.
 _KNOWN_BUILTINS = frozenset(
@@ -127,6 +129,10 @@ _OF_OPTIMIZERS = frozenset(("step", "zero_grad", "_optimizer_step_pre_hooks", "_
 _EXCHANGED = frozenset(("state", "param_groups"))
 
 
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: a class that can be changed
+_ALL_ATTRIBUTES = {"__dict__", "vars"}  # who names these may read any
+
+
 class _Refused(Exception):
     """Why the state cannot be watched."""
 
@@ -158,7 +164,7 @@ class _Walk:
     def _visit(self, value, path: str) -> None:
         if isinstance(value, types.ModuleType):
             file = getattr(value, "__file__", None)
-            if file and not _of_package(file) and not file.startswith(_INSTALLED):
+            if value.__name__ not in sys.builtin_module_names and not (file and (_of_package(file) or file.startswith(_INSTALLED))):
                 self.add_dict(vars(value), path, self.names, True)
         elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, staticmethod, classmethod, property)):
             self._function(value, path)
@@ -188,8 +194,11 @@ class _Walk:
                     continue
                 self.native.add_cell(cell)
                 self.add(content, name)
-            for default in [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]:
-                self.add(default, path)
+            self.native.add_function(value)
+            self.add(value.__defaults__, path)
+            self.add(value.__kwdefaults__, path)
+            if value.__dict__:
+                self.add_dict(value.__dict__, path, self.names)
 
     def _object(self, value, cls: type, path: str) -> None:
         # Not by hasattr: a program's own __getattr__ must not run.
@@ -206,22 +215,34 @@ class _Walk:
             return
         if own == "numpy" and hasattr(cls, "item") and not hasattr(cls, "__setitem__"):
             return  # one number
-        if variables is None:
-            if any(hasattr(cls, name) for name in ("__setitem__", "add", "__next__", "write")) or getattr(cls, "__slots__", None):
-                raise _Refused(f"{path} is a {cls.__name__}, whose changes cannot be seen")
+        if isinstance(value, _VIEWS):
+            for part in gc.get_referents(value):
+                self.add(part, path)
             return
-        self.native.add_class(cls)
-        self.add_dict(variables, path, self.names)
+        slots = any(isinstance(vars(base).get(name), types.MemberDescriptorType)
+                    for base in cls.__mro__ if base.__flags__ & _HEAP_TYPE for name in self.names & vars(base).keys())
+        unseen = not isinstance(value, (list, dict, set)) and any(hasattr(cls, name) for name in ("__setitem__", "add", "__next__", "write"))
+        if slots or isinstance(value, threading.local) or variables is None and (unseen or getattr(cls, "__slots__", None)):
+            raise _Refused(f"{path} is a {cls.__name__}, whose changes cannot be seen")
+        self.native.add_object(value)
+        if cls.__flags__ & _HEAP_TYPE:
+            self.native.add_class(cls)
+        if variables is not None:
+            self.add_dict(variables, path, None if self.names & _ALL_ATTRIBUTES else self.names)
+
+
+def _texts_of(constants) -> set[str]:
+    """What may be names of attributes, also in `for name in ("a", "b")`."""
+    found = {c for c in constants if isinstance(c, str) and c.isidentifier()}
+    return found.union(*(_texts_of(c) for c in constants if isinstance(c, (tuple, frozenset))))
 
 
 def _names_of(code) -> set[str]:
     """The names in a function's code and in those that it defines."""
-    names = {*code.co_names, *code.co_freevars}
+    names = {*code.co_names, *code.co_freevars, *_texts_of(code.co_consts)}
     for const in code.co_consts:
         if isinstance(const, types.CodeType):
             names |= _names_of(const)
-        elif isinstance(const, str) and const.isidentifier():
-            names.add(const)
     return names
 
 
@@ -261,7 +282,7 @@ def watch(function, observer: Observer, objects: list):
     """A `_Watch` over what the function and the code that it ran read, or a text that says why there can be none."""
     names: set[str] = set()
     for code in observer.codes:
-        names.update(code.co_names, code.co_freevars, (c for c in code.co_consts if isinstance(c, str) and c.isidentifier()))
+        names.update(code.co_names, code.co_freevars, _texts_of(code.co_consts))
     walk = _Walk(names)
     try:
         for name, hooks in vars(_modules).items():
@@ -274,7 +295,10 @@ def watch(function, observer: Observer, objects: list):
         for code, variables in observer.codes.items():
             _, known = read.setdefault(id(variables), (variables, set()))
             known.update(code.co_names)
+        walk.add_dict(vars(builtins), "builtins", set().union(*(known for _, known in read.values())), True)
         for variables, known in read.values():
+            if variables is vars(os):
+                walk.add_dict(os.environ._data, "os.environ")
             file = variables.get("__file__") or ""
             if file.startswith(_INSTALLED):
                 continue
