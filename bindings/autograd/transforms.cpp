@@ -1,5 +1,4 @@
 // The state of autocast and the levels of vmap, for tapegrad/amp and tapegrad/func.
-#include <algorithm>
 #include <unordered_set>
 #include <vector>
 
@@ -62,9 +61,10 @@ PyObject* vmap_wrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_CHECK(level >= 1 && level <= batch::depth(), Runtime, "vmap: there is no level {}", level);
   Tensor tensor = to_tensor(args[0], {"vmap", "tensor"});
   // Views inside are views by strides of this memory, whose gradient is the mean over elements that share a place: in a
-  // tensor that the tape knows, each element has one of its own.
-  if (tensor.requires_grad() && !tensor.is_meta() && std::ranges::count(tensor.strides(), 0) > 0)
-    tensor = tensor.clone();
+  // tensor that the tape knows, each element has one of its own. What is not recorded stays the memory that is written.
+  bool shared = false;
+  for (int64_t d = 0; d < tensor.ndim(); ++d) shared = shared || (tensor.size(d) > 1 && tensor.stride(d) == 0);
+  if (shared && grad_enabled() && tensor.requires_grad() && !tensor.is_meta()) tensor = tensor.clone();
   return wrap(batch::wrap(tensor, level, to_bool(args[2], {"vmap", "has_dim"})));
 }
 

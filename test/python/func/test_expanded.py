@@ -59,3 +59,17 @@ def test_gradients_of_each_sample_refuse_what_is_no_module_or_size(t):
     for arguments, options in (((3,), {}), ((t.nn.Linear(1, 1),), {"batch_size": 0}), ((t.nn.Linear(1, 1),), {"loss_reduction": "max"})):
         with pytest.raises(RuntimeError):
             call(*arguments, **options)
+
+
+@same_as_torch
+def test_what_is_written_under_no_grad_is_the_memory_itself(t):
+    """Of an expanded leaf there is one place for several elements, which refuses; a dimension of one element shares nothing."""
+    from importlib import import_module
+
+    func = import_module(f"{t.__name__}.func")
+    alone = t.arange(3.0).as_strided((3, 1), (1, 0)).requires_grad_()
+    with t.no_grad():
+        func.vmap(lambda x: x.mul_(2))(alone)
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+            func.vmap(lambda x: x.mul_(2))(t.arange(3.0).expand(4, 3).requires_grad_())
+    return alone.tolist()
