@@ -15,8 +15,9 @@ Tensor coo_mm_values_grad(const Tensor& grad, const Tensor& indices, const Tenso
   const Tensor rows = raw::select(indices, 0, 0), cols = raw::select(indices, 0, 1);
   if (values.ndim() == 3) {  // blocks: of the rows and columns that meet, every pair
     if (values.numel() == 0) return zeros_like(values);
-    const Tensor above = reshape(grad, {-1, values.size(1), grad.size(1)});
-    const Tensor right = reshape(dense, {-1, values.size(2), dense.size(1)});
+    const int64_t height = values.size(1), width = values.size(2), columns = grad.size(1);
+    const Tensor above = reshape(grad, {grad.size(0) / height, height, columns});
+    const Tensor right = reshape(dense, {dense.size(0) / width, width, columns});
     return matmul(index_select(above, 0, rows), transpose(conj_of(index_select(right, 0, cols)), 1, 2));
   }
   return sum(mul(index_select(grad, 0, rows), conj_of(index_select(dense, 0, cols))), OptionalInts(IntSpan{1}));

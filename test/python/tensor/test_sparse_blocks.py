@@ -191,6 +191,12 @@ def test_products_as_torch_gives_them():
         mine[0] @ mine[0]
 
 
+def test_a_product_without_columns_has_a_gradient():
+    values, x = tg.randn(3, 2, 2, requires_grad=True), tg.zeros(4, 0, requires_grad=True)
+    (tg.sparse_bsr_tensor(*PARTS[:2], values, (4, 4)) @ x).sum().backward()
+    assert not values.grad.any() and x.grad.shape == (4, 0)
+
+
 def test_gradients_of_second_order():
     values = tg.randn(3, 2, 2, dtype=tg.float64, requires_grad=True)
     x = tg.randn(4, 3, dtype=tg.float64, requires_grad=True)
