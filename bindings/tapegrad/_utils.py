@@ -3,6 +3,7 @@
 import traceback
 
 from . import _C
+from ._tensor import set_attributes
 
 _ops = _C._functions[""]
 
@@ -76,7 +77,7 @@ def _rebuild_parameter(data, requires_grad, backward_hooks):
 def _rebuild_parameter_with_state(data, requires_grad, backward_hooks, state):
     """The parameter of a pickle, with its attributes."""
     parameter = _C.Parameter(data, requires_grad)
-    vars(parameter).update(state if isinstance(state, dict) else state[0] or {})
+    set_attributes(parameter, state)
     return parameter
 
 

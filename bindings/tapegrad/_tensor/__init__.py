@@ -28,9 +28,24 @@ def _rebuild_subclass(cls, args, state):
         result = Parameter(_rebuild_tensor(*args[:-1], False), args[-1])
     else:
         result = Tensor._make_subclass(cls, _rebuild_tensor(*args[:-1], False), args[-1])
-    if state:
-        result.__dict__.update(state)
+    set_attributes(result, state)
     return result
+
+
+def attributes_of(tensor):
+    """All attributes, and with them, where a subclass has any, what it keeps in its slots; None if there is nothing."""
+    state = dict(getattr(tensor, "__dict__", None) or ())
+    slots = {} if type(tensor) is Tensor else {name: getattr(tensor, name) for name in _copyreg._slotnames(type(tensor)) if hasattr(tensor, name)}
+    return (state, slots) if slots else state or None
+
+
+def set_attributes(tensor, state) -> None:
+    """What attributes_of gave, of another tensor."""
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    if attributes:
+        tensor.__dict__.update(attributes)
+    for name, value in (slots or {}).items():
+        setattr(tensor, name, value)
 
 
 def _storage_args(tensor):
@@ -89,11 +104,10 @@ def __reduce_ex__(self, protocol):
         from .._root.sparse import compressed_parts
 
         return _rebuild_compressed, (*compressed_parts(self.detach()), tuple(self.shape))
-    state = getattr(self, "__dict__", None)
-    args = _storage_args(self)
+    state, args = attributes_of(self), _storage_args(self)
     if type(self) is Tensor and not state:
         return _rebuild_tensor, args
-    return _rebuild_subclass, (type(self), args, dict(state) if state else None)
+    return _rebuild_subclass, (type(self), args, state)
 
 
 def __deepcopy__(self, memo):

@@ -1,6 +1,7 @@
 """Parameter and Buffer: tensors that a Module registers when they are assigned to one of its attributes."""
 
 from .. import _C, Tensor, empty
+from .._tensor import attributes_of, set_attributes
 
 Parameter = _C.Parameter  # the type is native, so that operators recognise it at once; its cold methods are these
 
@@ -18,7 +19,8 @@ def _deepcopy(self, memo):
 
 
 def _reduce_ex(self, protocol):
-    return _rebuild, (type(self), self.data, self.requires_grad)
+    state = attributes_of(self)
+    return _rebuild, (type(self), self.data, self.requires_grad, *([state] if state else []))
 
 
 Parameter.__repr__ = _repr
@@ -46,8 +48,10 @@ class Buffer(Tensor):
         return copy
 
 
-def _rebuild(cls, data, requires_grad):
-    return cls(data, requires_grad)
+def _rebuild(cls, data, requires_grad, state=None):
+    parameter = cls(data, requires_grad)
+    set_attributes(parameter, state)
+    return parameter
 
 
 class _Uninitialized:

@@ -292,3 +292,23 @@ def test_dir_lists_what_there_is():
     x = tg.ones(2, 2)
     assert [name for name in dir(x) if name != "imag" and not hasattr(x, name)] == []
     assert "sum" in dir(x) and "to_mkldnn" not in dir(x)
+
+
+class Noted(tg.Tensor):
+    """A subclass with a slot."""
+
+    __slots__ = ("note",)
+
+
+class NotedParameter(tg.nn.Parameter):
+    __slots__ = ("note",)
+
+
+@pytest.mark.parametrize("cls", [tg.nn.Parameter, Noted, NotedParameter])
+def test_a_pickle_has_attributes_and_slots(cls):
+    given = cls(tg.ones(2)) if issubclass(cls, tg.nn.Parameter) else tg.ones(2).as_subclass(cls)
+    names = ["rank", "note"] if cls is not tg.nn.Parameter else ["rank"]
+    for name in names:
+        setattr(given, name, [name])
+    back = pickle.loads(pickle.dumps(given))
+    assert type(back) is cls and [getattr(back, name) for name in names] == [[name] for name in names]
