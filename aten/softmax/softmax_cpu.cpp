@@ -97,7 +97,9 @@ inline C fold(const C* lanes, F&& f) {
 
 template <class C, class F>
 void each_step(Tile<C>& tile, F&& f) {
-  for (int64_t i = 0; i < tile.steps; ++i) f(tile.values.data() + i * kLanes);
+  serial_for(0, tile.steps, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) f(tile.values.data() + i * kLanes);
+  });
 }
 
 // Each lane a row of its own: `top` and `total` are vectors.

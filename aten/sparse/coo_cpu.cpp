@@ -2,6 +2,7 @@
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 
@@ -23,7 +24,9 @@ void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense
       const int64_t columns = end - begin;
       // Adds all terms to sums (rows, columns) whose rows are `stride` apart.
       const auto add_terms = [&](C* sums, int64_t stride) {
-        for (int64_t k = 0; k < n; ++k)
+        WorkCount done;
+        for (int64_t k = 0; k < n; ++k) {
+          done(height * width * columns);
           for (int64_t i = 0; i < height; ++i) {
             C* __restrict y = sums + (index[k] * height + i) * stride;
             const T *x = from + index[n + k] * width * cols + begin, *v = value + (k * height + i) * width;
@@ -36,6 +39,7 @@ void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense
             for (; j < width; ++j, x += cols)
               for (int64_t c = 0; c < columns; ++c) y[c] += C(v[j]) * C(x[c]);
           }
+        }
       };
       if constexpr (std::is_same_v<C, T>) {
         for (int64_t i = 0; i < rows; ++i) std::fill_n(to + i * cols + begin, columns, T(0));

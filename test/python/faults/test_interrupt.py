@@ -107,6 +107,8 @@ LONG = {  # most take more than half a second of one processor
     "conv1d with a long kernel": lambda: over(F.conv1d, tg.randn(1, 1, 1 << 20), tg.randn(1, 1, 50_001)),
     "fft of a prime length": lambda: lambda: [tg.fft.fft(x) for x in [tg.ones(n) for n in (16_777_213, 16_777_199)]],
     "block_diag": lambda: over(tg.block_diag, *[tg.ones(1, 1)] * 20_000),
+    "a product with a sparse matrix of blocks": lambda: over(tg.mm, tg.rand(3000, 3000).to_sparse_bsr((2, 2)), tg.rand(3000, 4000)),
+    "softmax of long columns": lambda: over(tg.softmax, tg.rand(1 << 22, 8), 0),
     "pickle": lambda: over(pickle.dumps, [tg.ones(1 << 25) for _ in range(20)]),
 }
 FILES = {"save": lambda folder: saving(folder, "x.tape"), "save for torch": lambda folder: saving(folder, "x.pt"), "checkpoint": checkpointing,
