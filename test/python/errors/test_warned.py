@@ -72,6 +72,7 @@ def pytorch():
         importlib.import_module(f"torch.{name}")
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
+    torch.storage._reset_warn_typed_storage_removal()  # which another test's use of a storage may have set
     yield torch
     torch.set_warn_always(before)
 
