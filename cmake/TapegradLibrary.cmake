@@ -57,8 +57,6 @@ set(generated_kernels ${TG_KERNEL_SOURCES})
 list(FILTER generated_kernels INCLUDE REGEX "^${TG_GEN_DIR}/")
 set(kernels ${TG_KERNEL_SOURCES})
 list(FILTER kernels EXCLUDE REGEX "^${TG_GEN_DIR}/")
-# With UndefinedBehaviorSanitizer g++ 12 takes `this` of an xbyak generator for null and reads from there; AddressSanitizer stays.
-set_source_files_properties(aten/record/chain/loop.cpp PROPERTIES COMPILE_OPTIONS "-fno-sanitize=undefined")
 # g++ would make several copies of the loops here, by conditions and strides that their callers have told apart by hand: half of the code, no
 # faster (measured 2026-11-27; Fourier transforms, optimizers, indexing and linspace do get slower without).
 set_source_files_properties(aten/rnn/packed_product_cpu.cpp PROPERTIES

@@ -64,6 +64,10 @@ class Vectors : public Xbyak::CodeGenerator {
   Vectors(void* memory, size_t bytes, DType dtype)
       : CodeGenerator(bytes, memory), wide(cpu_isa() == Isa::Avx512), dbl(dtype == DType::float64) {}
   const bool wide, dbl;
+  int lanes() const {  // elements of a vector
+    const int bytes = wide ? 64 : 32;
+    return dbl ? bytes / 8 : bytes / 4;
+  }
   V v(int i) const { return wide ? V(Xbyak::Zmm(i)) : V(Xbyak::Ymm(i)); }
   V scratch(int i) const { return v(i); }  // 0 and 1
   static constexpr int kFirstRegister = 2;
@@ -144,8 +148,7 @@ class Vectors : public Xbyak::CodeGenerator {
       vpacksswb(t, t, t);
     }
     vpabsb(t, t);
-    const int lanes = (wide ? 64 : 32) / (dbl ? 8 : 4);
-    lanes == 16 ? vmovdqu(to, t) : lanes == 8 ? vmovq(to, t) : vmovd(to, t);
+    lanes() == 16 ? vmovdqu(to, t) : lanes() == 8 ? vmovq(to, t) : vmovd(to, t);
   }
 };
 
@@ -436,7 +439,7 @@ class Emitter : public Vectors {
     L(next);
     for (size_t s = 0; s < f.steps.size(); ++s)
       if (!step(static_cast<int>(s))) return;
-    add(rcx, (wide ? 64 : 32) / (dbl ? 8 : 4));
+    add(rcx, lanes());
     cmp(rcx, rsi);
     jb(next, T_NEAR);
     vzeroupper();
