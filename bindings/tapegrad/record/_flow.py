@@ -350,7 +350,7 @@ def _constant(code: _Code, at: int, frame: FrameType):
     if i.opname == "LOAD_ATTR" and not _has_null(i) and code.taken[at][0].made >= 0 and i.argval not in code.changed:
         owner = _constant(code, code.taken[at][0].made, frame)
         # Of an instance with a dictionary, and by no code of the program.
-        if type(owner).__getattribute__ is object.__getattribute__ and not isinstance(owner, (type, ModuleType)) and _of_class(owner, i.argval) is None:
+        if type(owner).__getattribute__ is object.__getattribute__ and not issubclass(type(owner), (type, ModuleType)) and _of_class(owner, i.argval) is None:
             return _variables(owner).get(i.argval)
     return None
 

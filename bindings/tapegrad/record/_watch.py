@@ -49,11 +49,16 @@ def _of_package(file: str) -> bool:
     return file.startswith(_PACKAGE)
 
 
+def _is(value, kinds) -> bool:
+    """isinstance by the type alone: a __class__ of the program's own does not run."""
+    return issubclass(type(value), kinds)
+
+
 def _is_native(function) -> bool:
     """Whether it is one of the package's."""
     owner = getattr(function, "__self__", None)
-    module = owner.__name__ if isinstance(owner, types.ModuleType) else getattr(function, "__module__", None) or ""
-    return isinstance(owner, Tensor) or module.split(".")[0] == "tapegrad"
+    module = owner.__name__ if _is(owner, types.ModuleType) else getattr(function, "__module__", None) or ""
+    return _is(owner, Tensor) or module.split(".")[0] == "tapegrad"
 
 
 def _effect_of(frame, function) -> str | None:
@@ -63,18 +68,18 @@ def _effect_of(frame, function) -> str | None:
     name = getattr(function, "__qualname__", repr(function))
     if owner is sys and name in ("setprofile", "getprofile", "_getframe", "exc_info", "exception", "getrecursionlimit"):
         return None
-    if isinstance(owner, types.ModuleType):
+    if _is(owner, types.ModuleType):
         module = owner.__name__
     if _of_package(frame.f_code.co_filename):
-        effect = module in _EFFECTS or isinstance(owner, random.Random) or (module == "builtins" and name in ("print", "open", "input"))
+        effect = module in _EFFECTS or _is(owner, random.Random) or (module == "builtins" and name in ("print", "open", "input"))
         return _refusal(frame, name) if effect or type(owner).__module__ in ("_io", "socket") else None
-    if module.startswith("tapegrad") or isinstance(owner, Tensor) or type(owner).__module__.startswith("tapegrad"):
+    if module.startswith("tapegrad") or _is(owner, Tensor) or type(owner).__module__.startswith("tapegrad"):
         return None
     if module == "builtins" and name in _KNOWN_BUILTINS or module in _KNOWN_MODULES:
         return None
-    if owner is not None and not isinstance(owner, types.ModuleType) and (
-            type(owner).__module__ in ("builtins", "collections") or isinstance(owner, type)
-            or isinstance(owner, _CONTAINERS) and name.rpartition(".")[2] in _READS):
+    if owner is not None and not _is(owner, types.ModuleType) and (
+            type(owner).__module__ in ("builtins", "collections") or _is(owner, type)
+            or _is(owner, _CONTAINERS) and name.rpartition(".")[2] in _READS):
         return None
     return _refusal(frame, f"{module}.{name}" if module not in ("", "builtins") else name)
 
@@ -162,29 +167,29 @@ class _Walk:
             raise _Refused(f"it reads more than {_MOST_OBJECTS} objects of the program")
 
     def _visit(self, value, path: str) -> None:
-        if isinstance(value, types.ModuleType):
+        if _is(value, types.ModuleType):
             file = getattr(value, "__file__", None)
             if value.__name__ not in sys.builtin_module_names and not (file and (_of_package(file) or file.startswith(_INSTALLED))):
                 self.add_dict(vars(value), path, self.names, True)
-        elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial, staticmethod, classmethod, property)):
+        elif _is(value, (types.FunctionType, types.MethodType, functools.partial, staticmethod, classmethod, property)):
             self._function(value, path)
-        elif isinstance(value, types.BuiltinFunctionType):
-            if not isinstance(value.__self__, (types.ModuleType, type(None))):
+        elif _is(value, types.BuiltinFunctionType):
+            if not _is(value.__self__, (types.ModuleType, type(None))):
                 self.add(value.__self__, path)
         else:
             self._object(value, type(value), path)
 
     def _function(self, value, path: str) -> None:
-        if isinstance(value, types.MethodType):
+        if _is(value, types.MethodType):
             self.add(value.__self__, path)
             self.add(value.__func__, path)
-        elif isinstance(value, functools.partial):
+        elif _is(value, functools.partial):
             for part in (value.func, value.args, value.keywords):
                 self.add(part, path)
-        elif isinstance(value, property):
+        elif _is(value, property):
             for part in (value.fget, value.fset):
                 self.add(part, path)
-        elif isinstance(value, (staticmethod, classmethod)):
+        elif _is(value, (staticmethod, classmethod)):
             self.add(value.__func__, path)
         elif not _of_package(value.__code__.co_filename):
             for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
@@ -215,14 +220,14 @@ class _Walk:
             return
         if own == "numpy" and hasattr(cls, "item") and not hasattr(cls, "__setitem__"):
             return  # one number
-        if isinstance(value, _VIEWS):
+        if _is(value, _VIEWS):
             for part in gc.get_referents(value):
                 self.add(part, path)
             return
-        slots = any(isinstance(vars(base).get(name), types.MemberDescriptorType)
+        slots = any(_is(vars(base).get(name), types.MemberDescriptorType)
                     for base in cls.__mro__ if base.__flags__ & _HEAP_TYPE for name in self.names & vars(base).keys())
-        unseen = not isinstance(value, (list, dict, set)) and any(hasattr(cls, name) for name in ("__setitem__", "add", "__next__", "write"))
-        if slots or isinstance(value, threading.local) or variables is None and (unseen or getattr(cls, "__slots__", None)):
+        unseen = not _is(value, (list, dict, set)) and any(hasattr(cls, name) for name in ("__setitem__", "add", "__next__", "write"))
+        if slots or _is(value, threading.local) or variables is None and (unseen or getattr(cls, "__slots__", None)):
             raise _Refused(f"{path} is a {cls.__name__}, whose changes cannot be seen")
         self.native.add_object(value)
         if cls.__flags__ & _HEAP_TYPE:
@@ -253,7 +258,7 @@ class _Reach(_Walk):
 
     def _function(self, value, path: str) -> None:
         super()._function(value, path)
-        if isinstance(value, types.FunctionType) and not _of_package(value.__code__.co_filename):
+        if _is(value, types.FunctionType) and not _of_package(value.__code__.co_filename):
             names = _names_of(value.__code__)
             self.names.update(names)
             for name in names & value.__globals__.keys():

@@ -208,3 +208,19 @@ def test_what_is_looked_at_runs_no_code_of_the_program():
     for _ in range(5):
         step(tg.ones(2))
     assert step(tg.ones(2)).tolist() == [len(values)] * 2
+
+
+def test_no_class_property_of_the_program_runs():
+    class Hidden:
+        scale = 2.0
+
+        @property
+        def __class__(self):
+            raise SystemExit("the program's own code ran")
+
+    hidden = Hidden()
+    step = tg.record(lambda x: x * hidden.scale)
+    for _ in range(4):
+        assert step(tg.ones(2)).tolist() == [2, 2]
+    Hidden.scale = 3.0
+    assert step(tg.ones(2)).tolist() == [3, 3]
