@@ -62,9 +62,8 @@ PyObject* vmap_wrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   Tensor tensor = to_tensor(args[0], {"vmap", "tensor"});
   // Views inside are views by strides of this memory, whose gradient is the mean over elements that share a place: in a
   // tensor that the tape knows, each element has one of its own. What is not recorded stays the memory that is written.
-  bool shared = false;
-  for (int64_t d = 0; d < tensor.ndim(); ++d) shared = shared || (tensor.size(d) > 1 && tensor.stride(d) == 0);
-  if (shared && grad_enabled() && tensor.requires_grad() && !tensor.is_meta()) tensor = tensor.clone();
+  if (grad_enabled() && tensor.requires_grad() && !tensor.is_meta() && has_internal_overlap(tensor))
+    tensor = tensor.clone();
   return wrap(batch::wrap(tensor, level, to_bool(args[2], {"vmap", "has_dim"})));
 }
 

@@ -27,6 +27,16 @@ def test_each_sample_of_an_expanded_leaf_has_its_own_gradient(name):
     tg.testing.assert_close(gradient(base.expand(3, *shape).detach()), gradient(base.expand(3, *shape).clone()))
 
 
+def test_each_element_of_a_leaf_of_overlapping_windows_has_its_own_gradient():
+    windows = tg.arange(6.0).as_strided((3, 4), (1, 1)).detach()  # each element but the first and the last is in several
+
+    def gradient(leaf):
+        y = vmap(lambda x: x.view(2, 2).transpose(0, 1).reshape(4) * x.view(4))(leaf.requires_grad_())
+        return tg.autograd.grad((y * tg.arange(12.0).reshape(3, 4)).sum(), leaf)[0]
+
+    tg.testing.assert_close(gradient(windows), gradient(windows.clone()))
+
+
 def _sample_gradients(t, layer, x, reduction):
     from importlib import import_module
 
