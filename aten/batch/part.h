@@ -11,14 +11,9 @@
 #include "tapegrad/aten/functions_join.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/c10/tensor/product.h"
 
 namespace tapegrad::batch {
-
-inline int64_t product(IntSpan sizes) {
-  int64_t n = 1;
-  for (int64_t s : sizes) n *= s;
-  return n;
-}
 
 inline DimVector led_by(int64_t first, IntSpan rest) {
   DimVector all{first};

@@ -56,6 +56,13 @@ inline IntSpan batch_of(const Tensor& t, int64_t trailing = 2) {
   return IntSpan(t.sizes().data(), static_cast<size_t>(t.ndim() - trailing));
 }
 
+// A result with the batch of A and these sizes behind it.
+inline TensorSpec batch_spec(const Tensor& A, std::initializer_list<int64_t> rest, DType dtype) {
+  TensorSpec spec{DimVector(batch_of(A)), dtype, A.device(), {}};
+  for (int64_t v : rest) spec.sizes.push_back(v);
+  return spec;
+}
+
 // A result of matrices (m x n) that are stored by columns.
 inline TensorSpec columns_spec(IntSpan batch, int64_t m, int64_t n, DType dtype, Device device) {
   TensorSpec spec{DimVector(batch), dtype, device, {}};

@@ -214,6 +214,12 @@ const char* Step::refuses() const noexcept {
   return nullptr;
 }
 
+Storage part_of(const Storage& memory, void* at, size_t nbytes) {
+  return make_intrusive<StorageImpl>(
+      at, nbytes, memory->device(), [](void* whole, void*, size_t) noexcept { delete static_cast<Storage*>(whole); },
+      new Storage(memory));
+}
+
 Tensor Step::over_real(const Tensor& view, const Slot& slot) const {
   return Tensor(make_intrusive<TensorImpl>(slot.real ? slot.real : slot.own, view.dtype(), view.sizes(),
                                            view.impl()->strides(), view.impl()->offset()));
@@ -301,9 +307,7 @@ void Step::run_nested(Call& call) {
     } else if (slot.real) {
       inputs.push_back(over_real(view, slot));
     } else {
-      auto storage = make_intrusive<StorageImpl>(
-          slot.own->data(), slot.nbytes, arena_->device(),
-          [](void* arena, void*, size_t) noexcept { delete static_cast<Storage*>(arena); }, new Storage(arena_));
+      Storage storage = part_of(arena_, slot.own->data(), slot.nbytes);
       inputs.emplace_back(make_intrusive<TensorImpl>(std::move(storage), view.dtype(), view.sizes(),
                                                      view.impl()->strides(), view.impl()->offset()));
     }

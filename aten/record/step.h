@@ -10,6 +10,9 @@
 
 namespace tapegrad::record {
 
+// Some of the memory as a storage of its own, which keeps all of it for as long as it lives.
+Storage part_of(const Storage& memory, void* at, size_t nbytes);
+
 class TG_API Step {
  public:
   // With a budget, weights are updated early and calls made again until the step fits into it; memory() says how well.

@@ -5,6 +5,9 @@
 
 namespace tapegrad::sparse {
 
+// How many places each of the first `dims` dimensions has, the last two being those of the matrices: elements, or
+// blocks.
+DimVector places_along(const Form& form, IntSpan sizes, size_t dims);
 // Each column of `index` (dimensions, entries) as one number among places of so many along each dimension; and back.
 Tensor flat_index(const Tensor& index, IntSpan along);
 Tensor index_of_flat(const Tensor& flat, IntSpan along);

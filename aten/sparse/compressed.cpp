@@ -12,15 +12,10 @@
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/sparse/blocks.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
+#include "tapegrad/c10/tensor/product.h"
 
 namespace tapegrad::sparse {
 namespace {
-
-int64_t product_of(IntSpan sizes) {
-  int64_t product = 1;
-  for (int64_t n : sizes) product *= n;
-  return product;
-}
 
 Tensor range(int64_t count, Device device) { return raw::_arange(0, count, 1, DType::int64, device); }
 
@@ -41,21 +36,13 @@ void check_form(const Form& form, IntSpan sizes, size_t row) {
              sizes[row], sizes[row + 1], form.block[0], form.block[1]);
 }
 
-// How many blocks each of the first `dims` dimensions has.
-DimVector places_along(const Form& form, IntSpan sizes, size_t dims) {
-  DimVector along(sizes.subspan(0, dims));
-  if (form.in_blocks())
-    for (size_t d = 0; d < 2; ++d) along[dims - 2 + d] /= form.block[d];
-  return along;
-}
-
 // A tensor of entries that are in the form's order: index (batch dimensions + 2, entries of all), values (the same,
 // ...).
 Tensor packed(const Tensor& index, Tensor values, const Form& form, IntSpan sizes) {
   const size_t batch = static_cast<size_t>(index.size(0)) - 2;
   const DimVector along = places_along(form, sizes, batch + 2);
   const IntSpan batches = IntSpan(along).subspan(0, batch);
-  const int64_t n = along[batch + static_cast<size_t>(form.dim)], count = product_of(batches);
+  const int64_t n = along[batch + static_cast<size_t>(form.dim)], count = product(batches);
   Tensor by = raw::select(index, 0, static_cast<int64_t>(batch) + form.dim);
   if (batch > 0)
     by = raw::add(raw::mul(flat_index(raw::narrow(index, 0, 0, static_cast<int64_t>(batch)), batches), n), by);
@@ -145,6 +132,13 @@ Tensor on_host(const Tensor& t) { return raw::contiguous(raw::to(t, DType::int64
 
 }  // namespace
 
+DimVector places_along(const Form& form, IntSpan sizes, size_t dims) {
+  DimVector along(sizes.subspan(0, dims));
+  if (form.in_blocks())
+    for (size_t d = 0; d < 2; ++d) along[dims - 2 + d] /= form.block[d];
+  return along;
+}
+
 const char* Form::name() const noexcept {
   constexpr const char* kNames[] = {"csr", "csc", "bsr", "bsc"};
   return kNames[dim + (in_blocks() ? 2 : 0)];
@@ -209,7 +203,7 @@ Tensor compress_dense(const Tensor& t, const Form& form, int64_t dense_dims) {
   TG_CHECK(dense_dims >= 0 && batch >= 0, Index,
            "to_sparse_{}: expected two dimensions at least besides {} dense ones: got sizes {}", form.name(),
            dense_dims, format_ints(t.sizes()));
-  TG_CHECK(product_of(t.sizes().subspan(0, static_cast<size_t>(batch))) != 0, Runtime,
+  TG_CHECK(product(t.sizes().subspan(0, static_cast<size_t>(batch))) != 0, Runtime,
            "to_sparse_{}: Expected product of batch dimensions to be non-zero: got sizes {}", form.name(),
            format_ints(t.sizes()));
   check_form(form, t.sizes(), static_cast<size_t>(batch));
@@ -261,7 +255,7 @@ Tensor make_compressed(int64_t dim, bool in_blocks, const Tensor& starts, const 
   }
   const DimVector along = places_along(form, sizes, batch + 2);
   const int64_t n = along[batch + static_cast<size_t>(dim)], most = along[batch + 1 - static_cast<size_t>(dim)];
-  const int64_t entries = values.sizes()[batch], count = product_of(batches);
+  const int64_t entries = values.sizes()[batch], count = product(batches);
   TG_CHECK(starts.size(-1) == n + 1, Runtime,
            "{}: {}.shape[-1] must be equal to the number of {} + 1 (={}), but got {}", op, kStarts[dim],
            dim == 0 ? (in_blocks ? "row blocks" : "rows") : (in_blocks ? "column blocks" : "columns"), n + 1,

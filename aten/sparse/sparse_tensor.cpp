@@ -28,13 +28,8 @@ Storage no_storage(Device parts) {
   return storage;
 }
 
-// How many places each sparse dimension has: elements, or blocks.
 DimVector places_along(const Tensor& t) {
-  const SparseImpl& impl = impl_of(t, "sparse");
-  DimVector along(t.sizes().subspan(0, static_cast<size_t>(sparse_dims(t))));
-  if (impl.in_blocks())
-    for (int64_t d = 0; d < 2; ++d) along[along.size() - 2 + static_cast<size_t>(d)] /= impl.block(d);
-  return along;
+  return places_along(form_of(t), t.sizes(), static_cast<size_t>(sparse_dims(t)));
 }
 
 // The place of each entry as one number, and how many places there are.

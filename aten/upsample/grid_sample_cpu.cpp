@@ -2,6 +2,7 @@
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/grid_taps.h"
+#include "tapegrad/c10/tensor/product.h"
 #include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -10,18 +11,12 @@ namespace {
 using grid::Sampling;
 using grid::Taps;
 
-int64_t product(IntSpan sizes, size_t first) {
-  int64_t n = 1;
-  for (size_t d = first; d < sizes.size(); ++d) n *= sizes[d];
-  return n;
-}
-
 struct Sizes {
   int64_t channels, plane, positions, spatial;  // positions: of an image
   Sizes(const Tensor& input, const Tensor& output)
       : channels(input.size(1)),
-        plane(product(input.sizes(), 2)),
-        positions(product(output.sizes(), 2)),
+        plane(product(input.sizes().subspan(2))),
+        positions(product(output.sizes().subspan(2))),
         spatial(input.ndim() - 2) {}
 };
 

@@ -5,12 +5,6 @@
 namespace tapegrad {
 namespace {
 
-TensorSpec batch_spec(const Tensor& A, std::initializer_list<int64_t> rest, DType dtype) {
-  TensorSpec spec{DimVector(batch_of(A)), dtype, A.device(), {}};
-  for (int64_t v : rest) spec.sizes.push_back(v);
-  return spec;
-}
-
 int64_t smaller(const Tensor& A) { return std::min(A.size(-1), A.size(-2)); }
 
 // LAPACK counts its workspace, of about `factor` n^2 elements, in 32-bit integers and does not notice an overflow.

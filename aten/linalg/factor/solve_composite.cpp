@@ -3,6 +3,7 @@
 #include "tapegrad/aten/kernels_solve.h"
 #include "tapegrad/aten/linalg/matrices.h"
 #include "tapegrad/c10/dispatch/modes.h"
+#include "tapegrad/c10/tensor/product.h"
 
 namespace tapegrad::composite {
 namespace {
@@ -14,12 +15,6 @@ Tensor expand_batch(const Tensor& t, IntSpan batch) {
   sizes.push_back(t.size(-2));
   sizes.push_back(t.size(-1));
   return t.sizes() == IntSpan(sizes) ? t : expand(t, sizes);
-}
-
-int64_t product(IntSpan sizes) {
-  int64_t n = 1;
-  for (int64_t s : sizes) n *= s;
-  return n;
 }
 
 double epsilon(DType t) { return to_real(t) == DType::float32 ? 1.1920928955078125e-07 : 2.220446049250313e-16; }

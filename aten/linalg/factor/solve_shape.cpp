@@ -7,12 +7,6 @@
 namespace tapegrad {
 namespace {
 
-TensorSpec batch_spec(const Tensor& A, std::initializer_list<int64_t> rest, DType dtype) {
-  TensorSpec spec{DimVector(batch_of(A)), dtype, A.device(), {}};
-  for (int64_t v : rest) spec.sizes.push_back(v);
-  return spec;
-}
-
 // Matrices A (n x n) and B (n x k) with batches that broadcast: the shape of the solution.
 TensorSpec solution_spec(const char* op, const Tensor& A, const Tensor& B, const char* name = "A") {
   check_square(op, A, name);

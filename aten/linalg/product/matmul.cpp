@@ -7,6 +7,7 @@
 #include "tapegrad/aten/linalg/factor/factor.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/tensor/checked_int.h"
+#include "tapegrad/c10/tensor/product.h"
 #include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
@@ -14,12 +15,6 @@ namespace {
 
 DimVector leading(const Tensor& t, int64_t dropped) {
   return DimVector(IntSpan(t.sizes().data(), static_cast<size_t>(t.ndim() - dropped)));
-}
-
-int64_t product(IntSpan sizes) {
-  int64_t n = 1;
-  for (int64_t s : sizes) n *= s;
-  return n;
 }
 
 DimVector joined(IntSpan a, std::initializer_list<int64_t> rest) {

@@ -19,39 +19,26 @@ using Number = std::array<char, 8>;
 
 bool is_float(DType t) { return t == DType::float32 || t == DType::float64; }
 
-Number number_of(double value, DType dtype) {
+// Rounded once, as a kernel does.
+template <class T>
+Number number_of(T value, DType dtype) {
   Number made{};
-  if (dtype == DType::float64) std::memcpy(made.data(), &value, 8);
-  if (const auto narrow = static_cast<float>(value); dtype == DType::float32) std::memcpy(made.data(), &narrow, 4);
+  const auto put = [&](auto converted) { std::memcpy(made.data(), &converted, sizeof converted); };
+  dtype == DType::float64 ? put(static_cast<double>(value)) : put(static_cast<float>(value));
   return made;
 }
 Number parameter_of(const Scalar& value, DType dtype) {
-  Number made{};
-  if (dtype == DType::float64) {
-    const double wide = value.to<double>();
-    std::memcpy(made.data(), &wide, 8);
-  } else {
-    const float narrow = value.to<float>();
-    std::memcpy(made.data(), &narrow, 4);
-  }
-  return made;
+  return dtype == DType::float64 ? number_of(value.to<double>(), dtype) : number_of(value.to<float>(), dtype);
 }
 // A number that a call has as an operand, as its kernel sees it.
 Number operand_of(const char* memory, DType from, DType to) {
   const auto read = [&]<class T>(T value) {
     std::memcpy(&value, memory, sizeof value);
-    return value;
+    return number_of(value, to);
   };
-  if (from == to) {
-    Number made{};
-    std::memcpy(made.data(), memory, element_size(to));
-    return made;
-  }
   if (from == DType::bool_) return number_of(*memory != 0, to);
-  if (from == DType::int64)  // rounded once
-    return to == DType::float64 ? number_of(static_cast<double>(read(int64_t{})), to)
-                                : number_of(static_cast<float>(read(int64_t{})), to);
-  return from == DType::float64 ? number_of(read(double{}), to) : number_of(static_cast<double>(read(float{})), to);
+  if (from == DType::int64) return read(int64_t{});
+  return from == DType::float64 ? read(double{}) : read(float{});
 }
 
 // A number that is the call's own, not one of the step's memory.

@@ -192,6 +192,19 @@ void inside(Vectors& e, const V& o, const V& x, const V& low, const V& high, con
   e.choose(o, Vectors::kGe, x, low, in, out);
   e.choose(o, Vectors::kLe, x, high, o, out);
 }
+// x > 0 ? value : slope times it.
+void leaky(Vectors& e, const V& o, const V& x, const V& value, const V& slope, int form) {
+  times(e, o, value, slope, form == 1);
+  e.choose(o, Vectors::kGt, x, e.zero(), value, o);
+}
+// -bound <= x <= bound ? 0 : value.
+void outside(Vectors& e, const V& o, const V& x, const V& bound, const V& minus_zero, const V& value) {
+  e.bit_xor(e.scratch(1), bound, minus_zero);
+  e.compare(o, Vectors::kGe, x, e.scratch(1));
+  e.compare(e.scratch(0), Vectors::kLe, x, bound);
+  e.bit_and(o, o, e.scratch(0));
+  e.bit_andn(o, o, value);
+}
 
 #define TG_EMIT [](Vectors& e, const V& o, const V* x, [[maybe_unused]] int form)
 #define TG_ROUNDED(how) \
@@ -202,207 +215,129 @@ void inside(Vectors& e, const V& o, const V& x, const V& low, const V& high, con
   TG_EMIT { e.f(o, x[0], x[1]); }
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
+// clang-format off: it takes the lambdas behind the macro for blocks
 // All operators that loops know. Formulas are those of the functors: `x` are inputs, parameters and constants.
-const Known known[] = {{{kNumberOfBool.data(), 1, 1, 0, 1, {1.0}, 1}, TG_EMIT{e.bit_and(o, x[0], x[1]);
-}  // namespace
-}
-, {{"add", 2, 0, 1, 4, {}, 0}, TG_EMIT{with_product(e, o, x[2], x[1], x[0], false, form);
-}
-}
-, {{"sub", 2, 0, 1, 4, {}, 0}, TG_EMIT{with_product(e, o, x[2], x[1], x[0], true, form);
-}
-}
-, {{"rsub", 2, 0, 1, 4, {}, 0}, TG_EMIT{with_product(e, o, x[2], x[0], x[1], true, form);
-}
-}
-, {{"mul", 2, 0, 0, 2, {}, 0}, TG_EMIT{times(e, o, x[0], x[1], form == 1);
-}
-}
-, {{"true_divide", 2, 0, 0, 1, {}, 0}, TG_EMIT{e.div_(o, x[0], x[1]);
-}
-}
-, {{"neg", 1, 0, 0, 1, {-0.0}, 1}, TG_EMIT{e.bit_xor(o, x[0], x[1]);
-}
-}
-, {{"abs", 1, 0, 0, 1, {-0.0}, 1}, TG_EMIT{e.bit_andn(o, x[1], x[0]);
-}
-}
-, {{"_square", 1, 0, 0, 1, {}, 0}, TG_EMIT{e.mul_(o, x[0], x[0]);
-}
-}
-, {{"_cube", 1, 0, 0, 1, {}, 0}, TG_EMIT{e.mul_(o, x[0], x[0]);
-e.mul_(o, o, x[0]);
-}
-}
-, {{"reciprocal", 1, 0, 0, 1, {1.0}, 1}, TG_EMIT{e.div_(o, x[1], x[0]);
-}
-}
-, {{"sqrt", 1, 0, 0, 1, {}, 0}, TG_EMIT{e.sqrt_(o, x[0]);
-}
-}
-, {{"rsqrt", 1, 0, 0, 1, {1.0}, 1}, TG_EMIT{e.sqrt_(o, x[0]);
-e.div_(o, x[1], o);
-}
-}
-, {{"_identity", 1, 0, 0, 1, {}, 0}, TG_EMIT{e.copy_(o, x[0]);
-}
-}
-, {{"floor", 1, 0, 0, 1, {}, 0}, TG_ROUNDED(9)}, {{"ceil", 1, 0, 0, 1, {}, 0}, TG_ROUNDED(10)},
-    {{"trunc", 1, 0, 0, 1, {}, 0}, TG_ROUNDED(11)}, {{"_round", 1, 0, 0, 1, {}, 0}, TG_ROUNDED(4)},
-    {{"frac", 1, 0, 0, 1, {}, 0}, TG_EMIT{e.round_(o, x[0], 11);
-e.sub_(o, x[0], o);
-}
-}
-, {{"sign", 1, 0, 0, 1, {1.0}, 1}, TG_EMIT{const V zero = e.zero(), less = e.scratch(0);
-e.compare(o, Vectors::kGt, x[0], zero);
-e.compare(less, Vectors::kLt, x[0], zero);
-e.bit_and(o, o, x[1]);
-e.bit_and(less, less, x[1]);
-e.sub_(o, o, less);
-}
-}
-, {{"copysign", 2, 0, 0, 1, {-0.0}, 1}, TG_EMIT{e.bit_andn(o, x[2], x[0]);
-e.bit_and(e.scratch(0), x[2], x[1]);
-e.bit_or(o, o, e.scratch(0));
-}
-}
-, {{"deg2rad", 1, 0, 0, 1, {std::numbers::pi / 180}, 1}, TG_EMIT{e.mul_(o, x[0], x[1]);
-}
-}
-, {{"maximum", 2, 0, 0, 1, {}, 0}, TG_EMIT{extreme(e, o, x[0], x[1], true);
-}
-}
-, {{"minimum", 2, 0, 0, 1, {}, 0}, TG_EMIT{extreme(e, o, x[0], x[1], false);
-}
-}
-, {{"clamp_min", 2, 0, 0, 1, {}, 0}, TG_EMIT{extreme(e, o, x[0], x[1], true);
-}
-}
-, {{"clamp_max", 2, 0, 0, 1, {}, 0}, TG_EMIT{extreme(e, o, x[0], x[1], false);
-}
-}
-, {{"fmax", 2, 0, 0, 1, {}, 0}, TG_EMIT{extreme_number(e, o, x[0], x[1], Vectors::kGe);
-}
-}
-, {{"fmin", 2, 0, 0, 1, {}, 0}, TG_EMIT{extreme_number(e, o, x[0], x[1], Vectors::kLe);
-}
-}
-, {{"_clamp", 3, 0, 0, 2, {}, 0}, TG_EMIT{clamp(e, o, x[0], x[1], x[2], form);
-}
-}
-, {{"_clamp_backward", 4, 0, 0, 1, {}, 0}, TG_EMIT{inside(e, o, x[1], x[2], x[3], x[0], e.zero());
-}
-}
-, {{"addcmul", 3, 0, 1, 4, {}, 0}, TG_EMIT{times(e, e.scratch(0), x[1], x[2], (form & 2) != 0);
-with_product(e, o, x[3], e.scratch(0), x[0], false, form & 1);
-}
-}
-, {{"addcdiv", 3, 0, 1, 2, {}, 0}, TG_EMIT{e.div_(e.scratch(0), x[1], x[2]);
-with_product(e, o, x[3], e.scratch(0), x[0], false, form);
-}
-}
-, {{"relu", 1, 0, 0, 1, {}, 0}, TG_EMIT{const V zero = e.zero();
-e.choose(o, Vectors::kLe, x[0], zero, zero, x[0]);
-}
-}
-, {{"threshold", 1, 0, 2, 1, {}, 0}, TG_EMIT{e.choose(o, Vectors::kLe, x[0], x[1], x[2], x[0]);
-}
-}
-, {{"_threshold_backward", 2, 0, 1, 1, {}, 0}, TG_EMIT{e.choose(o, Vectors::kLe, x[1], x[2], e.zero(), x[0]);
-}
-}
-, {{"hardtanh", 1, 0, 2, 2, {}, 0}, TG_EMIT{clamp(e, o, x[0], x[1], x[2], form);
-}
-}
-, {{"_hardtanh_backward", 2, 0, 2, 1, {}, 0}, TG_EMIT{const V zero = e.zero();
-e.choose(o, Vectors::kLe, x[1], x[2], zero, x[0]);
-e.choose(o, Vectors::kGe, x[1], x[3], zero, o);
-}
-}
-, {{"leaky_relu", 1, 0, 1, 2, {}, 0}, TG_EMIT{times(e, o, x[0], x[1], form == 1);
-e.choose(o, Vectors::kGt, x[0], e.zero(), x[0], o);
-}
-}
-, {{"_leaky_relu_backward", 2, 0, 1, 2, {}, 0}, TG_EMIT{times(e, o, x[0], x[2], form == 1);
-e.choose(o, Vectors::kGt, x[1], e.zero(), x[0], o);
-}
-}
-, {{"_prelu", 2, 0, 0, 2, {}, 0}, TG_EMIT{times(e, o, x[0], x[1], form == 1);
-e.choose(o, Vectors::kGt, x[0], e.zero(), x[0], o);
-}
-}
-, {{"_sigmoid_backward", 2, 0, 0, 4, {1.0}, 1}, TG_EMIT{e.sub_(e.scratch(0), x[2], x[1]);
-times(e, o, e.scratch(0), x[1], (form & 2) != 0);
-times(e, o, x[0], o, (form & 1) != 0);
-}
-}
-, {{"_tanh_backward", 2, 0, 0, 2, {1.0}, 1}, TG_EMIT{e.fnma_(e.scratch(0), x[1], x[1], x[2]);
-times(e, o, x[0], e.scratch(0), form == 1);
-}
-}
-, {{"hardsigmoid", 1, 0, 0, 1, {3.0, 6.0, 1.0 / 6}, 3}, TG_EMIT{e.add_(e.scratch(0), x[0], x[1]);
-const V zero = e.zero();
-e.max_(o, e.scratch(0), zero);
-e.min_(o, o, x[2]);
-e.add_(zero, e.scratch(0), zero);  // the sum that a NaN gives
-e.choose(o, Vectors::kUnordered, x[0], x[0], zero, o);
-e.mul_(o, o, x[3]);
-}
-}
-, {{"_hardsigmoid_backward", 2, 0, 0, 1, {3.0, -3.0, 1.0 / 6}, 3}, TG_EMIT{e.mul_(o, x[0], x[4]);
-const V zero = e.zero();
-e.choose(o, Vectors::kGt, x[1], x[3], o, zero);
-e.choose(o, Vectors::kLt, x[1], x[2], o, zero);
-}
-}
-, {{"softsign", 1, 0, 0, 1, {1.0, -0.0}, 2}, TG_EMIT{e.bit_andn(o, x[2], x[0]);
-e.add_(o, x[1], o);
-e.div_(o, x[0], o);
-}
-}
-, {{"hardshrink", 1, 0, 1, 1, {-0.0}, 1}, TG_EMIT{e.bit_xor(e.scratch(1), x[1], x[2]);
-e.compare(o, Vectors::kGe, x[0], e.scratch(1));
-e.compare(e.scratch(0), Vectors::kLe, x[0], x[1]);
-e.bit_and(o, o, e.scratch(0));
-e.bit_andn(o, o, x[0]);
-}
-}
-, {{"_shrink_backward", 2, 0, 1, 1, {-0.0}, 1}, TG_EMIT{e.bit_xor(e.scratch(1), x[2], x[3]);
-e.compare(o, Vectors::kGe, x[1], e.scratch(1));
-e.compare(e.scratch(0), Vectors::kLe, x[1], x[2]);
-e.bit_and(o, o, e.scratch(0));
-e.bit_andn(o, o, x[0]);
-}
-}
-, {{"eq", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kEq)}, {{"ne", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kNe)},
-    {{"lt", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kLt)}, {{"le", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kLe)},
-    {{"gt", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kGt)}, {{"ge", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kGe)},
-    {{"isnan", 1, kGivesMask, 0, 1, {}, 0}, TG_EMIT{e.compare(o, Vectors::kUnordered, x[0], x[0]);
-}
-}
-, {{"isinf", 1, kGivesMask, 0, 1, {-0.0, kInf}, 2}, TG_EMIT{e.bit_andn(e.scratch(0), x[1], x[0]);
-e.compare(o, Vectors::kEq, e.scratch(0), x[2]);
-}
-}
-, {{"isfinite", 1, kGivesMask, 0, 1, {-0.0, kInf}, 2}, TG_EMIT{e.bit_andn(e.scratch(0), x[1], x[0]);
-e.compare(o, Vectors::kLt, e.scratch(0), x[2]);
-}
-}
-, {{"logical_and", 2, 3 | kGivesMask, 0, 1, {}, 0}, TG_LOGIC(bit_and)},
+const Known known[] = {
+    {{kNumberOfBool.data(), 1, 1, 0, 1, {1.0}, 1}, TG_EMIT { e.bit_and(o, x[0], x[1]); }},
+    {{"add", 2, 0, 1, 4, {}, 0}, TG_EMIT { with_product(e, o, x[2], x[1], x[0], false, form); }},
+    {{"sub", 2, 0, 1, 4, {}, 0}, TG_EMIT { with_product(e, o, x[2], x[1], x[0], true, form); }},
+    {{"rsub", 2, 0, 1, 4, {}, 0}, TG_EMIT { with_product(e, o, x[2], x[0], x[1], true, form); }},
+    {{"mul", 2, 0, 0, 2, {}, 0}, TG_EMIT { times(e, o, x[0], x[1], form == 1); }},
+    {{"true_divide", 2, 0, 0, 1, {}, 0}, TG_EMIT { e.div_(o, x[0], x[1]); }},
+    {{"neg", 1, 0, 0, 1, {-0.0}, 1}, TG_EMIT { e.bit_xor(o, x[0], x[1]); }},
+    {{"abs", 1, 0, 0, 1, {-0.0}, 1}, TG_EMIT { e.bit_andn(o, x[1], x[0]); }},
+    {{"_square", 1, 0, 0, 1, {}, 0}, TG_EMIT { e.mul_(o, x[0], x[0]); }},
+    {{"_cube", 1, 0, 0, 1, {}, 0}, TG_EMIT { e.mul_(o, x[0], x[0]); e.mul_(o, o, x[0]); }},
+    {{"reciprocal", 1, 0, 0, 1, {1.0}, 1}, TG_EMIT { e.div_(o, x[1], x[0]); }},
+    {{"sqrt", 1, 0, 0, 1, {}, 0}, TG_EMIT { e.sqrt_(o, x[0]); }},
+    {{"rsqrt", 1, 0, 0, 1, {1.0}, 1}, TG_EMIT { e.sqrt_(o, x[0]); e.div_(o, x[1], o); }},
+    {{"_identity", 1, 0, 0, 1, {}, 0}, TG_EMIT { e.copy_(o, x[0]); }},
+    {{"floor", 1, 0, 0, 1, {}, 0}, TG_ROUNDED(9)},
+    {{"ceil", 1, 0, 0, 1, {}, 0}, TG_ROUNDED(10)},
+    {{"trunc", 1, 0, 0, 1, {}, 0}, TG_ROUNDED(11)},
+    {{"_round", 1, 0, 0, 1, {}, 0}, TG_ROUNDED(4)},
+    {{"frac", 1, 0, 0, 1, {}, 0}, TG_EMIT { e.round_(o, x[0], 11); e.sub_(o, x[0], o); }},
+    {{"sign", 1, 0, 0, 1, {1.0}, 1}, TG_EMIT {
+       const V zero = e.zero(), less = e.scratch(0);
+       e.compare(o, Vectors::kGt, x[0], zero);
+       e.compare(less, Vectors::kLt, x[0], zero);
+       e.bit_and(o, o, x[1]);
+       e.bit_and(less, less, x[1]);
+       e.sub_(o, o, less);
+     }},
+    {{"copysign", 2, 0, 0, 1, {-0.0}, 1}, TG_EMIT {
+       e.bit_andn(o, x[2], x[0]);
+       e.bit_and(e.scratch(0), x[2], x[1]);
+       e.bit_or(o, o, e.scratch(0));
+     }},
+    {{"deg2rad", 1, 0, 0, 1, {std::numbers::pi / 180}, 1}, TG_EMIT { e.mul_(o, x[0], x[1]); }},
+    {{"maximum", 2, 0, 0, 1, {}, 0}, TG_EMIT { extreme(e, o, x[0], x[1], true); }},
+    {{"minimum", 2, 0, 0, 1, {}, 0}, TG_EMIT { extreme(e, o, x[0], x[1], false); }},
+    {{"clamp_min", 2, 0, 0, 1, {}, 0}, TG_EMIT { extreme(e, o, x[0], x[1], true); }},
+    {{"clamp_max", 2, 0, 0, 1, {}, 0}, TG_EMIT { extreme(e, o, x[0], x[1], false); }},
+    {{"fmax", 2, 0, 0, 1, {}, 0}, TG_EMIT { extreme_number(e, o, x[0], x[1], Vectors::kGe); }},
+    {{"fmin", 2, 0, 0, 1, {}, 0}, TG_EMIT { extreme_number(e, o, x[0], x[1], Vectors::kLe); }},
+    {{"_clamp", 3, 0, 0, 2, {}, 0}, TG_EMIT { clamp(e, o, x[0], x[1], x[2], form); }},
+    {{"_clamp_backward", 4, 0, 0, 1, {}, 0}, TG_EMIT { inside(e, o, x[1], x[2], x[3], x[0], e.zero()); }},
+    {{"addcmul", 3, 0, 1, 4, {}, 0}, TG_EMIT {
+       times(e, e.scratch(0), x[1], x[2], (form & 2) != 0);
+       with_product(e, o, x[3], e.scratch(0), x[0], false, form & 1);
+     }},
+    {{"addcdiv", 3, 0, 1, 2, {}, 0}, TG_EMIT {
+       e.div_(e.scratch(0), x[1], x[2]);
+       with_product(e, o, x[3], e.scratch(0), x[0], false, form);
+     }},
+    {{"relu", 1, 0, 0, 1, {}, 0}, TG_EMIT {
+       const V zero = e.zero();
+       e.choose(o, Vectors::kLe, x[0], zero, zero, x[0]);
+     }},
+    {{"threshold", 1, 0, 2, 1, {}, 0}, TG_EMIT { e.choose(o, Vectors::kLe, x[0], x[1], x[2], x[0]); }},
+    {{"_threshold_backward", 2, 0, 1, 1, {}, 0}, TG_EMIT { e.choose(o, Vectors::kLe, x[1], x[2], e.zero(), x[0]); }},
+    {{"hardtanh", 1, 0, 2, 2, {}, 0}, TG_EMIT { clamp(e, o, x[0], x[1], x[2], form); }},
+    {{"_hardtanh_backward", 2, 0, 2, 1, {}, 0}, TG_EMIT {
+       const V zero = e.zero();
+       e.choose(o, Vectors::kLe, x[1], x[2], zero, x[0]);
+       e.choose(o, Vectors::kGe, x[1], x[3], zero, o);
+     }},
+    {{"leaky_relu", 1, 0, 1, 2, {}, 0}, TG_EMIT { leaky(e, o, x[0], x[0], x[1], form); }},
+    {{"_leaky_relu_backward", 2, 0, 1, 2, {}, 0}, TG_EMIT { leaky(e, o, x[1], x[0], x[2], form); }},
+    {{"_prelu", 2, 0, 0, 2, {}, 0}, TG_EMIT { leaky(e, o, x[0], x[0], x[1], form); }},
+    {{"_sigmoid_backward", 2, 0, 0, 4, {1.0}, 1}, TG_EMIT {
+       e.sub_(e.scratch(0), x[2], x[1]);
+       times(e, o, e.scratch(0), x[1], (form & 2) != 0);
+       times(e, o, x[0], o, (form & 1) != 0);
+     }},
+    {{"_tanh_backward", 2, 0, 0, 2, {1.0}, 1}, TG_EMIT {
+       e.fnma_(e.scratch(0), x[1], x[1], x[2]);
+       times(e, o, x[0], e.scratch(0), form == 1);
+     }},
+    {{"hardsigmoid", 1, 0, 0, 1, {3.0, 6.0, 1.0 / 6}, 3}, TG_EMIT {
+       e.add_(e.scratch(0), x[0], x[1]);
+       const V zero = e.zero();
+       e.max_(o, e.scratch(0), zero);
+       e.min_(o, o, x[2]);
+       e.add_(zero, e.scratch(0), zero);  // the sum that a NaN gives
+       e.choose(o, Vectors::kUnordered, x[0], x[0], zero, o);
+       e.mul_(o, o, x[3]);
+     }},
+    {{"_hardsigmoid_backward", 2, 0, 0, 1, {3.0, -3.0, 1.0 / 6}, 3}, TG_EMIT {
+       e.mul_(o, x[0], x[4]);
+       const V zero = e.zero();
+       e.choose(o, Vectors::kGt, x[1], x[3], o, zero);
+       e.choose(o, Vectors::kLt, x[1], x[2], o, zero);
+     }},
+    {{"softsign", 1, 0, 0, 1, {1.0, -0.0}, 2}, TG_EMIT {
+       e.bit_andn(o, x[2], x[0]);
+       e.add_(o, x[1], o);
+       e.div_(o, x[0], o);
+     }},
+    {{"hardshrink", 1, 0, 1, 1, {-0.0}, 1}, TG_EMIT { outside(e, o, x[0], x[1], x[2], x[0]); }},
+    {{"_shrink_backward", 2, 0, 1, 1, {-0.0}, 1}, TG_EMIT { outside(e, o, x[1], x[2], x[3], x[0]); }},
+    {{"eq", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kEq)},
+    {{"ne", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kNe)},
+    {{"lt", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kLt)},
+    {{"le", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kLe)},
+    {{"gt", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kGt)},
+    {{"ge", 2, kGivesMask, 0, 1, {}, 0}, TG_COMPARED(kGe)},
+    {{"isnan", 1, kGivesMask, 0, 1, {}, 0}, TG_EMIT { e.compare(o, Vectors::kUnordered, x[0], x[0]); }},
+    {{"isinf", 1, kGivesMask, 0, 1, {-0.0, kInf}, 2}, TG_EMIT {
+       e.bit_andn(e.scratch(0), x[1], x[0]);
+       e.compare(o, Vectors::kEq, e.scratch(0), x[2]);
+     }},
+    {{"isfinite", 1, kGivesMask, 0, 1, {-0.0, kInf}, 2}, TG_EMIT {
+       e.bit_andn(e.scratch(0), x[1], x[0]);
+       e.compare(o, Vectors::kLt, e.scratch(0), x[2]);
+     }},
+    {{"logical_and", 2, 3 | kGivesMask, 0, 1, {}, 0}, TG_LOGIC(bit_and)},
     {{"logical_or", 2, 3 | kGivesMask, 0, 1, {}, 0}, TG_LOGIC(bit_or)},
     {{"logical_xor", 2, 3 | kGivesMask, 0, 1, {}, 0}, TG_LOGIC(bit_xor)},
     {{"bitwise_and", 2, 3 | kGivesMask, 0, 1, {}, 0}, TG_LOGIC(bit_and)},
     {{"bitwise_or", 2, 3 | kGivesMask, 0, 1, {}, 0}, TG_LOGIC(bit_or)},
     {{"bitwise_xor", 2, 3 | kGivesMask, 0, 1, {}, 0}, TG_LOGIC(bit_xor)},
-    {{"where", 3, 1, 0, 1, {}, 0}, TG_EMIT{e.select(o, x[0], x[1], x[2]);
-}
-}
-, {{"masked_fill", 3, 2, 0, 1, {}, 0}, TG_EMIT{e.select(o, x[1], x[2], x[0]);
-}
-}
-,
-}
-;
+    {{"where", 3, 1, 0, 1, {}, 0}, TG_EMIT { e.select(o, x[0], x[1], x[2]); }},
+    {{"masked_fill", 3, 2, 0, 1, {}, 0}, TG_EMIT { e.select(o, x[1], x[2], x[0]); }},
+};
+// clang-format on
 #undef TG_EMIT
 #undef TG_ROUNDED
 #undef TG_COMPARED

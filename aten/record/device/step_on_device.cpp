@@ -350,9 +350,7 @@ Storage Step::memory_for_result(int i) {
       // What used it may be on other streams.
       if (!d.copied[at])
         d.interface.call("await_uses", {int64_t{d.device.index}, reinterpret_cast<int64_t>(memory->data()), d.stream});
-      return make_intrusive<StorageImpl>(
-          memory->data(), slot.nbytes, d.device,
-          [](void* lent, void*, size_t) noexcept { delete static_cast<Storage*>(lent); }, new Storage(memory));
+      return part_of(memory, memory->data(), slot.nbytes);
     }
     if (d.may_copy[at]) {
       d.stale = d.copied[at] = true;

@@ -32,10 +32,15 @@ def _rebuild_subclass(cls, args, state):
     return result
 
 
+def _slots_of(tensor) -> dict:
+    """What a subclass keeps in its slots."""
+    return {} if type(tensor) is Tensor else {name: getattr(tensor, name) for name in _copyreg._slotnames(type(tensor)) if hasattr(tensor, name)}
+
+
 def attributes_of(tensor):
     """All attributes, and with them, where a subclass has any, what it keeps in its slots; None if there is nothing."""
     state = dict(getattr(tensor, "__dict__", None) or ())
-    slots = {} if type(tensor) is Tensor else {name: getattr(tensor, name) for name in _copyreg._slotnames(type(tensor)) if hasattr(tensor, name)}
+    slots = _slots_of(tensor)
     return (state, slots) if slots else state or None
 
 
@@ -153,11 +158,7 @@ def _copy_without_memory(self):
 
 def _copy_attributes(self, result, memo) -> None:
     """What a subclass keeps in its slots, and all other attributes."""
-    if type(self) is not Tensor:
-        for name in _copyreg._slotnames(type(self)):
-            if hasattr(self, name):
-                setattr(result, name, _copy.deepcopy(getattr(self, name), memo))
-    for name, value in (getattr(self, "__dict__", None) or {}).items():
+    for name, value in (*_slots_of(self).items(), *(getattr(self, "__dict__", None) or {}).items()):
         setattr(result, name, _copy.deepcopy(value, memo))
 
 
