@@ -325,8 +325,8 @@ struct Observer {
     if (PyCFunction_Check(function)) {
       owner = PyCFunction_GET_SELF(function);
       if (owner != nullptr && is_tensor(owner)) return;
-      if (owner != nullptr && (PyDict_CheckExact(owner) || PyList_CheckExact(owner) || PyTuple_CheckExact(owner) ||
-                               PyUnicode_CheckExact(owner)))
+      if (owner != nullptr && (PyDict_CheckExact(owner) || PyODict_CheckExact(owner) || PyList_CheckExact(owner) ||
+                               PyTuple_CheckExact(owner) || PyUnicode_CheckExact(owner)))
         return;  // as _watch.py finds, too
       of_module = owner == nullptr || PyModule_Check(owner);
       PyObject* module = reinterpret_cast<PyCFunctionObject*>(function)->m_module;

@@ -48,13 +48,14 @@ def run(net, n=4):
 
 def test_layers_are_watched_without_python(python_calls):
     counts, asked = python_calls
+    tg.optim.optimizer.register_optimizer_step_pre_hook(print).remove()  # from then on steps look for hooks
     run(deep(1))
     few, few_asked = max(counts), len(asked)
     counts.clear()
     asked.clear()
     run(deep(40))
     assert max(counts) == few < 60
-    assert len(asked) == few_asked < 20  # what other tests have imported adds one or two
+    assert len(asked) == few_asked < 10
 
 
 def test_audits_do_not_look_for_what_is_read(python_calls):
