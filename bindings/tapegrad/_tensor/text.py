@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 from dataclasses import dataclass
 
 from .. import _C
@@ -23,11 +24,13 @@ _PROFILES = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4,
 
 
 def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
-    """Sets how tensors are printed; `profile` is "default", "short" or "full", the other arguments change it."""
-    if profile is not None:
-        if profile not in _PROFILES:
-            raise ValueError(f"set_printoptions: unknown profile: {profile!r}\nknown are {', '.join(_PROFILES)}")
+    """Sets how tensors are printed; `profile` is "default", "short" or "full", the other arguments change it.
+
+    Another profile changes nothing, as in PyTorch (public programs ask for "long"), and warns."""
+    if profile in _PROFILES:
         _options.precision, _options.threshold, _options.edgeitems, _options.linewidth = _PROFILES[profile]
+    elif profile is not None:
+        warnings.warn(f"set_printoptions: unknown profile: {profile!r}; known are {', '.join(_PROFILES)}", stacklevel=2)
     if precision is not None:
         _options.precision = precision
     if threshold is not None:

@@ -240,10 +240,14 @@ class _InstanceNorm(_NormBase):
         """How many dimensions an input without a batch has."""
         return self._dimensions + 1
 
-    def _instance_norm(self, input):
+    def _check_input_dim(self, input) -> None:
         d = self._dimensions
         if input.dim() not in (d + 1, d + 2):
             raise ValueError(f"expected {d + 1}D or {d + 2}D input (got {input.dim()}D input)")
+
+    def _instance_norm(self, input):
+        self._check_input_dim(input)
+        d = self._dimensions
         channels = input.dim() - d - 1
         if input.size(channels) != self.num_features:
             if self.affine:
@@ -321,6 +325,10 @@ class _VectorTable(Module):
         self.weight = Parameter(empty((n, width), device=device, dtype=dtype) if weight is None else weight, requires_grad=trained)
         if weight is None:
             self.reset_parameters()
+
+    def _fill_padding_idx_with_zero(self) -> None:
+        if self.padding_idx is not None:
+            zero_row_(self.weight, self.padding_idx)
 
     @classmethod
     def _over(cls, embeddings, **options):

@@ -63,23 +63,23 @@ class Sequential(_Modules):
             for i, module in enumerate(args):
                 self.add_module(str(i), module)
 
-    def _name_at(self, index) -> str:
-        return next(islice(self._modules, _position(index, len(self)), None))
+    def _get_item_by_idx(self, iterator, idx):
+        return next(islice(iterator, _position(idx, len(self)), None))
 
     def __getitem__(self, index):
         if isinstance(index, slice):
             return type(self)(OrderedDict(list(self._modules.items())[index]))
-        return self._modules[self._name_at(index)]
+        return self._get_item_by_idx(self._modules.values(), index)
 
     def __setitem__(self, index, module) -> None:
-        setattr(self, self._name_at(index), module)
+        setattr(self, self._get_item_by_idx(self._modules, index), module)
 
     def __delitem__(self, index) -> None:
         if isinstance(index, slice):
             for name in list(self._modules)[index]:
                 delattr(self, name)
         else:
-            delattr(self, self._name_at(index))
+            delattr(self, self._get_item_by_idx(self._modules, index))
         self._renumber(list(self._modules.values()))
 
     def __add__(self, other):
@@ -142,13 +142,16 @@ class ModuleList(_Modules):
         if modules is not None:
             self.extend(modules)
 
+    def _get_abs_string_index(self, idx) -> str:
+        return str(_position(idx, len(self)))
+
     def __getitem__(self, index):
         if isinstance(index, slice):
             return type(self)(list(self._modules.values())[index])
-        return self._modules[str(_position(index, len(self)))]
+        return self._modules[self._get_abs_string_index(index)]
 
     def __setitem__(self, index, module) -> None:
-        setattr(self, str(_position(index, len(self))), module)
+        setattr(self, self._get_abs_string_index(index), module)
 
     def __delitem__(self, index) -> None:
         modules = list(self)

@@ -291,11 +291,11 @@ class Module(_C._ModuleBase, StateDict):
         return getattr(module, name)
 
     # Traversal.
-    def _named_members(self, members, prefix="", recurse=True, remove_duplicate=True):
+    def _named_members(self, get_members_fn, prefix="", recurse=True, remove_duplicate=True):
         seen = set()
         modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
         for path, module in modules:
-            for name, value in members(module):
+            for name, value in get_members_fn(module):
                 if value is None or value in seen:
                     continue
                 if remove_duplicate:

@@ -444,16 +444,18 @@ class SequentialLR(_Several):
         # Each schedule has set the rate when it was made: start over with the first.
         for group in optimizer.param_groups:
             _set(group, "lr", group["initial_lr"])
-        self._undo(self)
+        self.recursive_undo()
         first = self._schedulers[bisect_right(self._milestones, 0)]
         first._initial_step()
         self._last_lr = first.get_last_lr()
 
-    def _undo(self, scheduler) -> None:
+    def recursive_undo(self, sched=None) -> None:
+        """Takes back the first step that each of the schedules made when it was made."""
+        scheduler = self if sched is None else sched
         if hasattr(scheduler, "_schedulers"):
             for child in scheduler._schedulers:
-                self._undo(child)
-        else:
+                self.recursive_undo(child)
+        elif hasattr(scheduler, "last_epoch"):
             scheduler.last_epoch -= 1
 
     def step(self) -> None:
@@ -526,11 +528,11 @@ class ReduceLROnPlateau(LRScheduler):
         """Whether a reduction was made a short while ago."""
         return self.cooldown_counter > 0
 
-    def _is_better(self, value: float, best: float) -> bool:
+    def _is_better(self, a: float, best: float) -> bool:
         sign = 1.0 if self.mode == "min" else -1.0
         if self.threshold_mode == "rel":
-            return sign * value < sign * best * (1.0 - sign * self.threshold)
-        return sign * value < sign * best - self.threshold
+            return sign * a < sign * best * (1.0 - sign * self.threshold)
+        return sign * a < sign * best - self.threshold
 
     def step(self, metrics, epoch=None) -> None:
         """Takes note of the measure of one more epoch."""
@@ -549,12 +551,12 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            self._reduce_lr()
+            self._reduce_lr(epoch)
             self.cooldown_counter = self.cooldown
             self.num_bad_epochs = 0
         self._last_lr = self._current()
 
-    def _reduce_lr(self) -> None:
+    def _reduce_lr(self, epoch) -> None:
         groups = self.optimizer.param_groups
         if len(groups) != len(self.min_lrs):
             if self.default_min_lr is None:

@@ -169,11 +169,11 @@ class DataLoader(Generic[_T]):
         self._said_length = n
         return n
 
+    def _get_iterator(self) -> Iterator[Any]:
+        return _SingleProcessDataLoaderIter(self) if self.num_workers == 0 else _MultiProcessingDataLoaderIter(self)
+
     def __iter__(self) -> Iterator[Any]:
-        if self.num_workers == 0:
-            iterator = _SingleProcessDataLoaderIter(self)
-        else:
-            iterator = _MultiProcessingDataLoaderIter(self)
+        iterator = self._get_iterator()
         self._last = weakref.ref(iterator)
         return iterator
 

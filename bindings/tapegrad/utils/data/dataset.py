@@ -127,7 +127,12 @@ class ConcatDataset(Dataset[_T]):
             raise AssertionError("datasets should not be an empty iterable")
         if any(isinstance(d, IterableDataset) for d in self.datasets):
             raise AssertionError("ConcatDataset does not support IterableDataset")
-        self.cumulative_sizes = list(itertools.accumulate(len(d) for d in self.datasets))
+        self.cumulative_sizes = self.cumsum(self.datasets)
+
+    @staticmethod
+    def cumsum(sequence) -> list[int]:
+        """Where each of the datasets ends."""
+        return list(itertools.accumulate(len(d) for d in sequence))
 
     @property
     def _deterministic(self) -> bool:
