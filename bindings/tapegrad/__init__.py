@@ -79,6 +79,7 @@ from ._C import (  # noqa: E402
     uint64,
 )
 
+_importlib.sys.modules[f"{__name__}.return_types"] = return_types  # `import torch.return_types` is an import of public programs
 _own_name = __name__  # while compat.install() is in force, the module says that it is "torch"
 newaxis = None
 channels_last_3d = channels_last  # the order of memory is one for pictures and volumes

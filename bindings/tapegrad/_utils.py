@@ -58,6 +58,23 @@ def _get_device_index(device, optional: bool = False, allow_cpu: bool = False):
     return -1 if device.type == "cpu" else device.index
 
 
+def _get_available_device_type() -> str | None:
+    """"cuda" where there is a GPU, else None."""
+    from . import cuda
+
+    return "cuda" if cuda.is_available() else None
+
+
+def _get_device_module(device_type: str):
+    """The module of a kind of devices: tapegrad.cuda."""
+    import tapegrad
+
+    module = getattr(tapegrad, device_type, None)
+    if module is None:
+        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'.")
+    return module
+
+
 def _rebuild_tensor(storage, storage_offset, size, stride):
     """The tensor of a pickle: a typed storage and how to look into it."""
     return _C._tensor_over(storage.untyped()._bytes, storage.dtype, tuple(size), tuple(stride), storage_offset)

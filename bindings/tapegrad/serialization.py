@@ -208,6 +208,11 @@ def load_file(path, device="cpu") -> dict:
     return load(path, map_location=device)
 
 
+def normalize_storage_type(storage_type: type) -> type:
+    """The class of storages by its public name: here all are public."""
+    return storage_type
+
+
 def check_module_version_greater_or_equal(module, req_version_tuple, error_if_malformed: bool = True) -> bool:
     """Whether a module's `__version__` is at least this one, number by number; a text without numbers is an error, or else a warning and true."""
     try:

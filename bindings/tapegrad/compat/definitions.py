@@ -79,6 +79,17 @@ def is_ninja_available() -> bool:
     return shutil.which("ninja") is not None
 
 
+def DeviceContext(device):  # noqa: N802  a class in PyTorch
+    """The device, which is a context: tensors are made on it."""
+    return importlib.import_module(_ROOT).device(device)
+
+
+def set_device(device):
+    """A decorator: within the function tensors are made on the device."""
+    context_decorator = importlib.import_module(f"{_ROOT}.utils._contextlib").context_decorator
+    return lambda function: context_decorator(lambda: DeviceContext(device), function)
+
+
 def amp_definitely_not_available() -> bool:
     """True without a GPU."""
     return not importlib.import_module(f"{_ROOT}.cuda").is_available()

@@ -157,6 +157,11 @@ MODULES.update({
         enumeration("TensorProtoDataType", {name: number for number, name in enumerate(
             "UNDEFINED FLOAT UINT8 INT8 UINT16 INT16 INT32 INT64 STRING BOOL FLOAT16 DOUBLE UINT32 UINT64 COMPLEX64 COMPLEX128 BFLOAT16".split())},
             "The dtypes of ONNX by number.")),
+    **{f"onnx.{name}": module("Translations of PyTorch's operators one by one: names can be imported, using them says what to do instead.",
+                              functions("lambda fn: fn", "parse_args(*arg_descriptors) quantized_args(*arg_q_descriptors, scale=None, zero_point=None)",
+                                        "A decorator that gives its function back: it is never called."),
+                              refused("_get_const _is_value", _NO_ONNX))
+       for name in ("symbolic_helper", *(f"symbolic_opset{version}" for version in range(7, 19)))},
     "package": module("Archives of code and models, which tapegrad neither writes nor reads: a file that holds code would run it.",
                       classes("PackageExporter PackageImporter", _NO_ARCHIVES)),
     "utils.cpp_extension": module(
@@ -262,6 +267,10 @@ MODULES.update({
     "optim.adamw": module("AdamW by its own path.", borrowed("optim.adam", "AdamW")),
     "profiler.itt": module("Intel's tracing, which is not used.", functions("False", "is_available()", "False."),
                            refused("mark range range_pop range_push", "Intel's tracing is not used: see profiler.profile", RuntimeError)),
+    "utils._device": module("The device of a `with device(...)` block, by PyTorch's path.", defined("DeviceContext set_device")),
+    "utils._triton": module("What libraries ask before they write kernels for Triton.",
+                            functions("False", "has_triton() has_triton_package() has_triton_tma() has_triton_tma_device() has_triton_tensor_descriptor_host_tma() "
+                                               "has_triton_experimental_host_tma() has_triton_stable_tma_api()", "Always false.")),
     "utils._mode_utils": module("Running without dispatch modes, by PyTorch's path.", borrowed("utils._python_dispatch", "no_dispatch=_disable_current_modes")),
     "utils.checkpoint": module(
         None, enumeration("CheckpointPolicy", {"MUST_SAVE": 0, "PREFER_SAVE": 1, "MUST_RECOMPUTE": 2, "PREFER_RECOMPUTE": 3, "MUST_CPU_OFFLOAD": 4},
@@ -279,6 +288,8 @@ MODULES.update({
     "utils.data.graph_settings": module("Settings of such chains.", refused("apply_random_seed apply_sharding apply_shuffle_settings", _NO_PIPES)),
     "utils.data._utils.fetch": module("How batches are made.", borrowed("utils.data.fetch", "Fetcher")),
     "utils.data._utils.worker": module("Which worker this is.", borrowed("utils.data.worker", "WorkerInfo get_worker_info")),
+    "_ops": module("Operators by PyTorch's path.", borrowed("ops", "OpOverload=Overload OpOverloadPacket=_Form _OpNamespace=_Namespace"),
+                   classes("HigherOrderOperator", "operators that take functions are functions here: cond, while_loop, scan, map")),
     "utils.dlpack": module("Tensors of other libraries over the same memory.", borrowed("", "from_dlpack to_dlpack")),
     "utils.model_zoo": module("Files of weights from the network, under their old name.", borrowed("hub", "load_url=load_state_dict_from_url")),
 })

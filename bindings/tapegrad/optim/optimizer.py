@@ -111,6 +111,7 @@ def _device_dtype_check_for_fused(p, cuda_unsupported: bool = False) -> None:
 
 # What optimizers of others put into their documentation and annotations.
 ParamsT = typing.Union[Iterable[Tensor], Iterable[dict[str, typing.Any]], Iterable[tuple[str, Tensor]]]  # noqa: UP007  a name, also at run time
+_params_t = ParamsT  # its name in older programs
 _params_doc = "params: tensors, groups of them as dictionaries, or pairs of a name and a tensor"
 _foreach_doc = "foreach: accepted, there is one implementation"
 _fused_doc = "fused: accepted, there is one implementation"

@@ -32,6 +32,12 @@ class _InfiniteConstantSampler(Sampler):
             yield None
 
 
+class _DatasetKind:
+    """PyTorch's numbers of the two kinds of datasets, which libraries ask loaders for."""
+
+    Map, Iterable = 0, 1
+
+
 _T = TypeVar("_T", covariant=True)
 
 
@@ -66,6 +72,7 @@ class DataLoader(Generic[_T]):
         self.worker_type = worker_type
         self.generator = generator
         self._iterable = isinstance(dataset, IterableDataset)
+        self._dataset_kind = _DatasetKind.Iterable if self._iterable else _DatasetKind.Map
         if self._iterable:
             for name, value in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value not in (None, False):
