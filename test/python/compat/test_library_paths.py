@@ -122,7 +122,7 @@ def test_context_decorators_refuse_what_is_ambiguous(within):
     with pytest.raises(AssertionError, match="both callable and a context"):
         _contextlib.context_decorator(within(), print)
     with pytest.raises(RuntimeError, match="cannot decorate a class"):
-        _contextlib.context_decorator(within, int)
+        _contextlib.context_decorator(lambda: within(), int)
     with pytest.warns(FutureWarning, match="Decorating classes"):
         @within()
         class Counted:
