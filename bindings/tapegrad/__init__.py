@@ -155,7 +155,10 @@ _LAZY_NAMES = {"Future": "futures", "GradScaler": "amp.grad_scaler", "ScriptModu
                **dict.fromkeys(("autocast_decrement_nesting", "autocast_increment_nesting", "clear_autocast_cache", "get_autocast_cpu_dtype",
                                 "get_autocast_dtype", "get_autocast_gpu_dtype", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
                                 "is_autocast_enabled", "set_autocast_cache_enabled", "set_autocast_cpu_dtype", "set_autocast_cpu_enabled",
-                                "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp._state")}
+                                "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp._state"),
+               **dict.fromkeys(("bilinear", "ctc_loss", "embedding_bag", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "native_batch_norm",
+                                "native_channel_shuffle", "native_dropout", "native_group_norm", "native_layer_norm", "set_anomaly_enabled"),
+                               "_root.native_forms")}
 _DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
                    "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "dsmm", "spmm",
                    "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
@@ -183,7 +186,7 @@ def __getattr__(name: str):
 def __dir__():
     """What people use. Names for old programs and for compilers, copies of views and in-place forms of functions are there and not listed."""
     old = {*_load(f"{_own_name}._root.legacy").__all__, *_load(f"{_own_name}.storage").__all__, "SymBool", "SymFloat", "SymInt", "annotations", *_DEFERRED}
-    old |= {name for name, module in _LAZY_NAMES.items() if module in ("amp._state", "futures", "jit")}
+    old |= {name for name, module in _LAZY_NAMES.items() if module in ("_root.native_forms", "amp._state", "futures", "jit")}
     return sorted(n for n in {*_dir(), *_LAZY_NAMES} - old if n.startswith("_") or not n.endswith(("_", "_copy")))
 
 

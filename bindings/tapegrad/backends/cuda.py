@@ -1,12 +1,13 @@
 """Settings of CUDA's libraries."""
 
 import contextlib as _contextlib
+from typing import NamedTuple as _NamedTuple
 
 from .. import _C
 from .._root.settings import _float32
 
-__all__ = ["enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp", "cudnn_sdp_enabled", "flash_sdp_enabled",
-           "is_built", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled", "preferred_linalg_library", "sdp_kernel"]
+__all__ = ["SDPAParams", "can_use_cudnn_attention", "can_use_efficient_attention", "can_use_flash_attention", "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp", "cudnn_sdp_enabled", "flash_sdp_enabled",
+           "is_built", "is_flash_attention_available", "math_sdp_enabled", "matmul", "mem_efficient_sdp_enabled", "preferred_linalg_library", "sdp_kernel"]
 
 
 class _Matmul:
@@ -103,6 +104,38 @@ def enable_cudnn_sdp(enabled: bool) -> None:
 
 _SDP = {"math": (math_sdp_enabled, enable_math_sdp), "flash": (flash_sdp_enabled, enable_flash_sdp),
         "mem_efficient": (mem_efficient_sdp_enabled, enable_mem_efficient_sdp), "cudnn": (cudnn_sdp_enabled, enable_cudnn_sdp)}
+
+
+class SDPAParams(_NamedTuple):
+    """What scaled_dot_product_attention would be given, to ask which implementations could take it."""
+
+    query: _C.Tensor
+    key: _C.Tensor
+    value: _C.Tensor
+    attn_mask: _C.Tensor | None
+    dropout: float
+    is_causal: bool
+    enable_gqa: bool = False
+
+
+def is_flash_attention_available() -> bool:
+    """Whether there is a GPU: our own kernel is tiled."""
+    return is_built()
+
+
+def can_use_flash_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """Whether the operands are on a GPU and enable_flash_sdp does not forbid it."""
+    return params.query.is_cuda and flash_sdp_enabled()
+
+
+def can_use_efficient_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """The same by enable_mem_efficient_sdp."""
+    return params.query.is_cuda and mem_efficient_sdp_enabled()
+
+
+def can_use_cudnn_attention(params: SDPAParams, debug: bool = False) -> bool:
+    """Whether cuDNN may be asked: operands on a GPU of float16 or bfloat16, and enable_cudnn_sdp does not forbid it."""
+    return params.query.is_cuda and params.query.dtype in (_C.float16, _C.bfloat16) and cudnn_sdp_enabled()
 
 
 def preferred_linalg_library(backend=None):

@@ -64,6 +64,10 @@ MODULES.update({
     "_dynamo.eval_frame": module(
         "What PyTorch's compiler makes of a module: never here, so `isinstance(model, OptimizedModule)` is False.",
         borrowed("_dynamo", "OptimizedModule"), functions("False", "is_dynamo_supported() is_inductor_supported()", "Always false.")),
+    "_dynamo.backends": module("Backends of PyTorch's compiler, by name: functions are recorded whatever the backend."),
+    "_dynamo.backends.debugging": module("Backends that show graphs, of which there are none.", classes("ExplainOutput ExplainWithBackend", _NO_COMPILER)),
+    "_dynamo.backends.registry": module("Names of backends.", functions("(lambda f: f) if compiler_fn is None else compiler_fn",
+                                        "register_backend(compiler_fn=None, name=None, tags=())", "The function itself; it is never called.")),
     "_dynamo._trace_wrapped_higher_order_op": module(
         "The one name of PyTorch's file of this name that libraries use.",
         subclasses("TransformGetItemToIndex", contextlib.nullcontext,

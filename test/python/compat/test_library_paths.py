@@ -20,6 +20,15 @@ from torch.onnx.symbolic_helper import _get_const, parse_args
 assert parse_args("v", "i")(print) is print
 from torch.onnx import symbolic_opset9
 from torch.optim.optimizer import _params_t
+from torch.backends.cuda import SDPAParams, can_use_cudnn_attention, can_use_efficient_attention, can_use_flash_attention, is_flash_attention_available
+q = torch.ones(1, 1, 2, 8)
+asked = SDPAParams(q, q, q, None, 0.0, True, False)
+assert asked.key is q and hasattr(SDPAParams, "enable_gqa")
+assert not (can_use_flash_attention(asked, True) or can_use_efficient_attention(asked) or can_use_cudnn_attention(asked))
+assert is_flash_attention_available() == torch.cuda.is_available()
+from torch._dynamo.backends import debugging
+from torch._dynamo.backends.registry import register_backend
+assert register_backend(print) is print and register_backend(name="mine")(print) is print
 from torch.serialization import normalize_storage_type
 assert normalize_storage_type(torch.FloatStorage) is torch.FloatStorage
 from torch.utils._contextlib import _DecoratorContextManager
