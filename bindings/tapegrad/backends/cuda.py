@@ -4,6 +4,7 @@ import contextlib as _contextlib
 from typing import NamedTuple as _NamedTuple
 
 from .. import _C
+from .._lazy import more_names as _more_names
 from .._root.settings import _float32
 
 __all__ = ["SDPAParams", "can_use_cudnn_attention", "can_use_efficient_attention", "can_use_flash_attention", "enable_cudnn_sdp", "enable_flash_sdp", "enable_math_sdp", "enable_mem_efficient_sdp", "cudnn_sdp_enabled", "flash_sdp_enabled",
@@ -160,3 +161,6 @@ def sdp_kernel(enable_flash=True, enable_math=True, enable_mem_efficient=True, e
     finally:
         for name, value in before.items():
             _SDP[name][1](value)
+
+
+__getattr__, __dir__ = _more_names(__name__)

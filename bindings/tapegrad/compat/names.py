@@ -149,6 +149,7 @@ MODULES.update({
         subclasses("DeQuantStub", "nn.Identity", "A place where a quantised model would put numbers together: here the identity.")),
     "quantization": module("Quantised models (by their old path): as ao.quantization.", *_QUANTIZATION,
                            borrowed("ao.quantization", "QuantStub DeQuantStub")),
+    "backends.cuda": module(None, borrowed("nn.attention", "SDPBackend")),
     "backends.quantized": module("Engines of quantised layers: there are none.", values(engine="none", supported_engines=["none"])),
     "classes": module("Classes of compiled libraries for PyTorch, of which none can be loaded.", refused("load_library", _NO_LIBRARIES, OSError),
                       values(loaded_libraries=set()), unknown=f"classes: class '{{name}}' is not there: {_NO_LIBRARIES}"),

@@ -20,7 +20,7 @@ from torch.onnx.symbolic_helper import _get_const, parse_args
 assert parse_args("v", "i")(print) is print
 from torch.onnx import symbolic_opset9
 from torch.optim.optimizer import _params_t
-from torch.backends.cuda import SDPAParams, can_use_cudnn_attention, can_use_efficient_attention, can_use_flash_attention, is_flash_attention_available
+from torch.backends.cuda import SDPAParams, SDPBackend, can_use_cudnn_attention, can_use_efficient_attention, can_use_flash_attention, is_flash_attention_available
 q = torch.ones(1, 1, 2, 8)
 asked = SDPAParams(q, q, q, None, 0.0, True, False)
 assert asked.key is q and hasattr(SDPAParams, "enable_gqa")
