@@ -19,6 +19,7 @@ assert _get_device_module("cuda") is torch.cuda
 from torch.onnx.symbolic_helper import _get_const, parse_args
 assert parse_args("v", "i")(print) is print
 from torch.onnx import symbolic_opset9
+from torch.nn.attention.flex_attention import _mask_mod_signature, _score_mod_signature
 from torch.optim.optimizer import _params_t
 from torch.backends.cuda import SDPAParams, SDPBackend, can_use_cudnn_attention, can_use_efficient_attention, can_use_flash_attention, is_flash_attention_available
 q = torch.ones(1, 1, 2, 8)

@@ -11,6 +11,7 @@ import enum
 import inspect
 import itertools
 import math
+from collections.abc import Callable
 from typing import NamedTuple, TypedDict
 
 from ... import Tensor, arange, argsort, broadcast_to, float32, float64, int8, int32, zeros
@@ -22,6 +23,9 @@ __all__ = ["AuxOutput", "AuxRequest", "BlockMask", "FlexKernelOptions", "and_mas
            "flex_attention", "noop_mask", "or_masks"]
 
 _DEFAULT_SPARSE_BLOCK_SIZE = 128
+# Types that programs name in annotations.
+_score_mod_signature = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+_mask_mod_signature = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class FlexKernelOptions(TypedDict, total=False):
