@@ -66,6 +66,11 @@ def inductor_patch(arg1=None, arg2=None, **changes):
     return _switched("_inductor.config", arg1, arg2, changes)
 
 
+def functorch_patch(arg1=None, arg2=None, **changes):
+    """The same of _functorch.config."""
+    return _switched("_functorch.config", arg1, arg2, changes)
+
+
 def include_paths(device_type: str = "cpu", torch_include_dirs: bool = True) -> list:
     """The folder with tapegrad's headers, where it is installed with them."""
     folder = os.path.join(os.path.dirname(os.path.dirname(__file__)), "include")

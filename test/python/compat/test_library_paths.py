@@ -27,6 +27,10 @@ asked = SDPAParams(q, q, q, None, 0.0, True, False)
 assert asked.key is q and hasattr(SDPAParams, "enable_gqa")
 assert not (can_use_flash_attention(asked, True) or can_use_efficient_attention(asked) or can_use_cudnn_attention(asked))
 assert is_flash_attention_available() == torch.cuda.is_available()
+torch._functorch.config.enable_autograd_cache = False
+with torch._functorch.config.patch(enable_autograd_cache=True):
+    assert torch._functorch.config.enable_autograd_cache
+assert not torch._functorch.config.enable_autograd_cache
 from torch._dynamo.backends import debugging
 from torch._dynamo.backends.registry import register_backend
 assert register_backend(print) is print and register_backend(name="mine")(print) is print
