@@ -41,6 +41,17 @@ foreach(file ${TG_GENERATED})
   endif()
 endforeach()
 
+# The texts that kernels made at run time include (cuda/record/).
+set(device_texts "")
+file(GLOB texts RELATIVE "${PROJECT_SOURCE_DIR}" CONFIGURE_DEPENDS cuda/record/device/*.h aten/functors/*.h c10/macros.h c10/tensor/half.h)
+list(REMOVE_ITEM texts aten/functors/reduce.h)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${texts})
+foreach(text ${texts})
+  file(READ "${text}" content)
+  string(APPEND device_texts "{\"tapegrad/${text}\", R\"TG(${content})TG\"},\n")
+endforeach()
+file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/include/tapegrad/device_texts.inc" CONTENT "@device_texts@" @ONLY)
+
 # tg_cuda_code(SHARED OWN ARCHITECTURES): nvcc's options for a list as in CMAKE_CUDA_ARCHITECTURES. OWN compiles for each of
 # them. SHARED compiles PTX once for all from 80 to 90 and assembles machine code from that, in three quarters of the time. nvcc
 # 13.0 gives the same PTX for each of these but for its .target line, and so the same machine code (compared for scan, conv,

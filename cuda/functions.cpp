@@ -1,5 +1,7 @@
 #include "tapegrad/cuda/functions.h"
 
+#include <dlfcn.h>
+
 #include <atomic>
 #include <functional>
 #include <limits>
@@ -12,6 +14,8 @@
 #include "tapegrad/cuda/memory/pinned_allocator.h"
 #include "tapegrad/cuda/memory/report.h"
 #include "tapegrad/cuda/random/draws.h"
+#include "tapegrad/cuda/record/nvrtc.h"
+#include "tapegrad/cuda/record/source.h"
 #include "tapegrad/cuda/runtime/event.h"
 #include "tapegrad/cuda/runtime/pointer.h"
 #include "tapegrad/cuda/runtime/wait.h"
@@ -311,6 +315,16 @@ const std::unordered_map<std::string_view, Function>& table() {
          }},
         {"graph_dot", [](GraphHandle graph) { return driver().graph_dot(graph); }},
         {"destroy_graph", [](GraphHandle graph, GraphExecHandle exec) { destroy_graph(graph, exec); }},
+
+        // kernels made at run time; for tests: their texts, with a zero between them, and what the NVRTC in a file makes
+        // of one
+        {"chain_texts", [] { return chain_texts(); }},
+        {"compile_cubin", [](std::string_view library, int architecture, std::string_view text) {
+           void* opened = dlopen(std::string(library).c_str(), RTLD_NOW);
+           TG_CHECK(opened != nullptr, Runtime, "cuda: NVRTC cannot be loaded: {}", dlerror());
+           return compile_cubin([&](const char* s) { return dlsym(opened, s); }, architecture, std::string(text),
+                                device_texts());
+         }},
     };
     auto* map = new std::unordered_map<std::string_view, Function>;
     for (const Row& row : rows) map->emplace(row.name, row.function);

@@ -86,6 +86,7 @@ def outputs(ops: list[Op], ops_folder: Path):
             yield f"src/ops_{family}_{name}.cpp", _operator_file(family, part, methods, ops)
         yield f"bindings/py_{family}.cpp", emit_python.emit_family(family, members, ops)
     yield "tapegrad/cuda/kernel_list.inc", emit_kernels.emit_cuda_list(ops)
+    yield "tapegrad/cuda/formula_list.inc", emit_kernels.emit_formula_list(ops)
     yield from emit_kernels.emit_loops(ops, root / "aten" / "functors")
     yield "bindings/registry.cpp", emit_python.emit_registry(ops)
     yield from emit_text.emit_stubs(ops)

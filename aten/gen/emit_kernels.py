@@ -59,10 +59,14 @@ def emit_entry(op: Op) -> str:
     return f'TG_API OperatorEntry {op.name}{{"{op.name}", batch::Rule::{rule}, {{{cpu}{cuda}}}}};'
 
 
-def _loop(op: Op) -> list[str]:
+def _fields(op: Op) -> list[str]:
+    """The types of the functor's fields."""
     skip = ("dim", "keepdim", "dtype") if op.kind == "reduce" else ()
-    types = [{"float": "double", "int": "int64_t", "bool": "bool"}.get(a.type, "T") for a in op.args if not a.is_tensor and a.name not in skip]
-    fields = ", ".join(f"it.params[{i}].to<{t}>()" for i, t in enumerate(types))
+    return [{"float": "double", "int": "int64_t", "bool": "bool"}.get(a.type, "T") for a in op.args if not a.is_tensor and a.name not in skip]
+
+
+def _loop(op: Op) -> list[str]:
+    fields = ", ".join(f"it.params[{i}].to<{t}>()" for i, t in enumerate(_fields(op)))
     functor = f"fn::{op.get('functor', op.name)}<T>{{{fields}}}"
     run = f"rows::run<{len(op.tensor_args)}, T>" if op.kind == "pointwise" else "reduce_rows::run<T>"
     return [f"void {_symbol(op)}(const {op.kind}::Iterator& it) {{",
@@ -100,3 +104,8 @@ def emit_cuda_list(ops: list[Op]) -> str:
             return f"{_symbol(op)}, void(const {op.kind}::Iterator&)"
         return f"{(op.get('cpu') or op.get('cpu_once')).removesuffix('_cpu')}_cuda, {kernel_type(op)}"
     return "\n".join([HEAD, *(f"TG_CUDA_KERNEL({op.name}, {kernel(op)})" for op in ops if op.has_kernel and not op.get("any_device")), ""])
+
+
+def emit_formula_list(ops: list[Op]) -> str:
+    """What cuda/record/ makes kernels of at run time: of each pointwise row its functor, the types of its fields and its inputs."""
+    return "\n".join([HEAD, *(f'TG_FORMULA("{op.name}", "{op.get("functor", op.name)}", "{" ".join(_fields(op))}", {len(op.tensor_args)})' for op in ops if op.kind == "pointwise"), ""])

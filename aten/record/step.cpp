@@ -44,6 +44,13 @@ Layout Step::fit(Budget budget) {
       layout = lay_out(r);
     }
   }
+  // With a memory budget many orders of calls are tried, and a kernel takes long to compile.
+  if (on_device(r)) {
+    r.device_chains = true;
+    Layout chained = lay_out(r);
+    r.device_chains = !budget.given() || chained.bytes <= layout.bytes;
+    layout = r.device_chains ? std::move(chained) : lay_out(r);
+  }
   use.planned = layout.bytes + use.results;
   return layout;
 }

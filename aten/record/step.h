@@ -46,9 +46,11 @@ class TG_API Step {
   // How a step on a device is replayed; nothing on the CPU.
   struct GraphUse {
     size_t graphs = 0;
-    size_t calls = 0;    // of kernels in them,
-    size_t others = 0;   // and not
-    std::string reason;  // why there is no graph of some of them; empty: there is, or none is wanted
+    size_t calls = 0;                  // of kernels in them,
+    size_t others = 0;                 // and not
+    std::string reason;                // why there is no graph of some of them; empty: there is, or none is wanted
+    size_t chains = 0, in_chains = 0;  // kernels made at run time, and the calls that they are made of
+    std::string no_chains;             // why there is one less than there might be
   };
   GraphUse graphs() const;
   // To be called before a replay, by the thread that holds the step and, in Python, the GIL: makes graphs anew where

@@ -202,6 +202,11 @@ PyMethodDef cuda_functions[] = {
     method<"_cuda_is_capturing", [](int device, int64_t stream) {
       return cuda("cuda.is_current_stream_capturing").is_capturing(device, stream);
     }>(),
+    // What the NVRTC in a file makes of the text of a kernel: for tests of what _cuda_chain_texts() gives.
+    method<"_cuda_compile_cubin", [](std::string_view library, int64_t architecture, std::string_view text) {
+      return Bytes{std::get<std::string>(cuda("record").call(
+          "compile_cubin", {std::string(library), architecture, std::string(text)}))};
+    }>(),
     method<"_cuda_memory_fraction", memory_fraction>(),
     method<"_cuda_record_stream", record_stream>(),
     method<"_cuda_pinned_empty", pinned_empty>(),
@@ -228,7 +233,7 @@ PyMethodDef cuda_functions[] = {
     TG_PASS(begin_capture, "cuda.CUDAGraph.capture_begin"), TG_PASS(end_capture, "cuda.CUDAGraph.capture_end"),
     TG_PASS(instantiate, "cuda.CUDAGraph.instantiate"),
     TG_PASS(launch_graph, "cuda.CUDAGraph.replay"), TG_PASS(destroy_graph, "cuda.CUDAGraph.reset"),
-    TG_PASS(graph_dot, "cuda.CUDAGraph.debug_dump"),
+    TG_PASS(graph_dot, "cuda.CUDAGraph.debug_dump"), TG_PASS(chain_texts, "record"),
     {},
 };
 // clang-format on

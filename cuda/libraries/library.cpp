@@ -89,6 +89,11 @@ std::string libraries_json() {
   row("cublas", cublas(), cublas_version);
   row("cublas_lt", cublas_lt(), [] { return version_by_result(cublas_lt(), "cublasLtGetVersion"); });
   row("cudnn", cudnn(), [] { return version_by_result(cudnn(), "cudnnGetVersion"); });
+  row("nvrtc", nvrtc(), [] {
+    int major = 0, minor = 0;
+    reinterpret_cast<int (*)(int*, int*)>(nvrtc().symbol("nvrtcVersion"))(&major, &minor);
+    return 1000 * major + 10 * minor;
+  });
   row("cusolver", cusolver(), [] { return version_by_pointer(cusolver(), "cusolverGetVersion"); });
   row("cufft", cufft(), [] { return version_by_pointer(cufft(), "cufftGetVersion"); });
   row("nccl", nccl(), [] { return version_by_pointer(nccl(), "ncclGetVersion"); });

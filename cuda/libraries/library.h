@@ -40,7 +40,7 @@ class Library {
 Library& cublas();
 Library& cublas_lt();
 Library& cudnn();
-Library& nvrtc();  // cuDNN compiles some kernels with it
+Library& nvrtc();  // kernels of chains; cuDNN compiles some with it, too
 Library& cusolver();
 Library& cufft();
 Library& nccl();

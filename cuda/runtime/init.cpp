@@ -5,6 +5,7 @@
 namespace tapegrad::cuda {
 void register_storage();
 void register_interface();
+void register_chains();
 // cuda/libraries/, which the simulation goes without; of some, builds without their headers do, too.
 #define TG_OPTIONAL __attribute__((weak, visibility("default")))
 TG_OPTIONAL void register_products();
@@ -18,6 +19,7 @@ TG_OPTIONAL void register_nccl();  // the simulation has one, too
 int tapegrad_cuda_init() {
   tapegrad::cuda::register_storage();
   tapegrad::cuda::register_interface();
+  tapegrad::cuda::register_chains();
   tapegrad::cuda::fill_kernel_table();
   if (tapegrad::cuda::register_products != nullptr) tapegrad::cuda::register_products();
   if (tapegrad::cuda::register_cudnn != nullptr) tapegrad::cuda::register_cudnn();

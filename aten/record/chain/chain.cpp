@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "tapegrad/aten/record/device/device_chain.h"
 #include "tapegrad/aten/record/memory.h"
 #include "tapegrad/c10/threads/serial_for.h"
 
@@ -33,7 +34,8 @@ constexpr int64_t kLeast = 8192;      // elements: what is smaller stays in the 
 // The number of columns of a call by rows, 0 for one of elements one behind the other, -1 for one that is in no chain.
 int64_t columns_of(const Call& call) {
   const pointwise::Iterator& it = *call.pointwise;
-  if (it.ndim < 1 || it.ndim > 2 || it.numel < kLeast || it.on_host != 0 || call.dead) return -1;
+  if (it.ndim < 1 || it.ndim > 2 || call.dead) return -1;
+  if (it.device.is_cpu() ? it.numel < kLeast : !chain_compiler.load()->knows(call)) return -1;
   for (int k = 0; k <= it.num_inputs; ++k) {
     const OperandLayout layout = layout_of(it, k);
     if (layout == OperandLayout::Other || (k == 0 && layout != OperandLayout::Dense)) return -1;
@@ -68,10 +70,12 @@ class Uses {
       const Slot::Kind kind = r_.slots[static_cast<size_t>(use.slot)].kind;
       // Others may lie in the same memory as one that is not the step's own.
       if (use.written && kind != Slot::Kind::Temporary && kind != Slot::Kind::Result) return false;
-      const Place here{use.offset, layout_of(*call.pointwise, static_cast<int>(k)), use.written};
+      const Place here{use.offset, layout_of(*call.pointwise, static_cast<int>(k)), call.pointwise->dtype[k],
+                       use.written};
       auto [known, fresh] = next.try_emplace(use.slot, here);
       if (fresh) continue;
-      const bool same = known->second.offset == here.offset && known->second.layout == here.layout;
+      const bool same = known->second.offset == here.offset && known->second.layout == here.layout &&
+                        known->second.dtype == here.dtype;
       Place& place = known->second;
       place.several |= !same;
       place.written |= here.written;
@@ -85,6 +89,7 @@ class Uses {
   struct Place {
     ptrdiff_t offset;
     OperandLayout layout;
+    DType dtype;
     bool written;
     bool several = false;  // others are read as well
   };
@@ -94,9 +99,16 @@ class Uses {
 
 }  // namespace
 
+bool only_used_in(const Recording& recording, int slot, size_t first, size_t last) {
+  const Slot& s = recording.slots[static_cast<size_t>(slot)];
+  return s.kind == Slot::Kind::Temporary && s.initial.empty() && s.first >= static_cast<int>(first) &&
+         s.last < static_cast<int>(last);
+}
+
 std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording) {
   std::vector<std::pair<size_t, size_t>> chains;
-  if (on_device(recording)) return chains;
+  const bool device = on_device(recording);
+  if (device && !has_device_chains(recording)) return chains;
   const std::vector<Call>& calls = recording.calls;
   for (size_t i = 0; i < calls.size();) {
     size_t end = i;
@@ -107,22 +119,24 @@ std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording) {
       const int64_t here = columns_of(calls[end]);
       if (here < 0 || (here > 0 && columns > 0 && here != columns)) break;
       const size_t wider = std::max(widest, widest_of(calls[end]));
-      if (calls[end].pointwise->numel != calls[i].pointwise->numel || piece_of(std::max(columns, here), wider) == 0 ||
+      if (calls[end].pointwise->numel != calls[i].pointwise->numel ||
+          (device ? end - i == kLongestDeviceChain : piece_of(std::max(columns, here), wider) == 0) ||
           (end > i && recording.two_parts && end == recording.first_calls) || !uses.add(calls[end]))
         break;
       columns = std::max(columns, here);
       widest = wider;
     }
     const auto n = static_cast<int64_t>(end - i);
-    if (n >= 2 && n * calls[i].pointwise->numel > kWorth) chains.emplace_back(i, end);
+    if (n >= 2 &&
+        (device ? check_device_chain(recording, i, end, recording.no_chains) : n * calls[i].pointwise->numel > kWorth))
+      chains.emplace_back(i, end);
     i = std::max(end, i + 1);
   }
   for (const auto& [first, last] : chains)
     for (Slot& slot : recording.slots) {
       const auto from = static_cast<int>(first), to = static_cast<int>(last) - 1;
       if (slot.first < 0 || slot.first > to || slot.last < from) continue;
-      slot.chained =
-          slot.kind == Slot::Kind::Temporary && slot.initial.empty() && slot.first >= from && slot.last <= to;
+      slot.chained = only_used_in(recording, static_cast<int>(&slot - recording.slots.data()), first, last);
       slot.first = std::min(slot.first, from);  // the calls of a chain run at the same time
       slot.last = std::max(slot.last, to);
     }
@@ -131,6 +145,7 @@ std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording) {
 
 std::unique_ptr<Chain> make_chain(Recording& recording, size_t first, size_t last) {
   auto chain = std::make_unique<Chain>();
+  if (on_device(recording)) chain->kernel = device_chain(recording, first, last);
   size_t widest = 1;
   std::map<int, int> buffer_of;
   for (size_t i = first; i < last; ++i) {
@@ -146,6 +161,7 @@ std::unique_ptr<Chain> make_chain(Recording& recording, size_t first, size_t las
     }
     chain->calls.push_back(std::move(call));
   }
+  if (on_device(recording)) return chain;
   chain->numel = chain->calls[0].pointwise->numel;
   for (const Call& call : chain->calls) chain->columns = std::max(chain->columns, columns_of(call));
   chain->piece = piece_of(chain->columns, widest);
@@ -179,6 +195,7 @@ std::unique_ptr<Chain> make_chain(Recording& recording, size_t first, size_t las
 }
 
 void Chain::run() {
+  if (kernel != nullptr) return kernel->run(calls);
   const int64_t pieces = (numel + piece - 1) / piece;
   // A few shares per thread, so that one which is late delays little; none for what takes less than some 20 us.
   const bool alone = get_num_threads() == 1 || numel * static_cast<int64_t>(calls.size()) < kShared;

@@ -2,7 +2,8 @@
 // be one number, or one per row or column of a size that all have in common. It runs piece by piece,
 // each piece through all calls, so that what one call writes is still in the first-level cache when the next one reads
 // it, and what only the chain uses needs no memory but a piece's. The kernels are those of the calls; their loops begin
-// at multiples of 16 elements, so the bits are the same. Runs of arithmetic are loops of their own (fuse.h).
+// at multiples of 16 elements, so the bits are the same. Runs of arithmetic are loops of their own (fuse.h). On a
+// device a chain is one kernel (device/device_chain.h).
 #pragma once
 
 #include "tapegrad/aten/record/chain/fuse.h"
@@ -13,7 +14,7 @@ namespace tapegrad::record {
 // How an operand of a chain lies: one number for all elements, one behind the other, one number per column (a row that
 // is repeated) or per row.
 enum class OperandLayout : uint8_t { Number, Dense, PerColumn, PerRow, Other };
-OperandLayout layout_of(const pointwise::Iterator& it, int k);
+TG_API OperandLayout layout_of(const pointwise::Iterator& it, int k);
 
 struct Chain {
   std::vector<Call> calls;
@@ -25,7 +26,8 @@ struct Chain {
   std::vector<std::array<int, 1 + pointwise::kMaxInputs>> buffers;
   size_t buffer_bytes = 0;  // of one buffer
   int num_buffers = 0;
-  std::vector<FusedCalls> fused;  // runs of calls that are one loop each, in their order
+  std::vector<FusedCalls> fused;                    // runs of calls that are one loop each, in their order
+  std::shared_ptr<const class DeviceChain> kernel;  // on a device: all of it
   // What a thread that runs pieces needs: iterators over a piece, and its buffers.
   struct Worker {
     std::vector<pointwise::Iterator> iterators;
@@ -40,6 +42,8 @@ struct Chain {
   void run_piece(Worker& w, int64_t from, int64_t n, bool with_loops);
 };
 
+// Whether the slot is a temporary that none but calls [first, last) use.
+bool only_used_in(const Recording& recording, int slot, size_t first, size_t last);
 // Groups of calls [first, last) that may run as chains. Marks the slots that only a chain uses (Slot::chained).
 std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording);
 // Takes over the calls.

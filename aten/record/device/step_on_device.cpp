@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/record/chain/chain.h"
 #include "tapegrad/aten/record/device/graph.h"
 #include "tapegrad/aten/record/step.h"
 #include "tapegrad/c10/device/device_interface.h"
@@ -40,7 +41,15 @@ Tensor bytes_at(const Storage& storage, ptrdiff_t offset, ptrdiff_t n) {
 }
 
 bool is_used(const Call& call, int slot) {
+  if (call.kind == Call::Kind::Chain)
+    return std::ranges::any_of(call.chain->calls, [&](const Call& part) { return is_used(part, slot); });
   return std::any_of(call.uses.begin(), call.uses.end(), [&](const Use& use) { return use.slot == slot; });
+}
+
+// How many kernels of the recording it stands for.
+size_t kernels_of(const Call& call) {
+  if (call.kind == Call::Kind::Chain) return call.chain->calls.size();
+  return is_kernel(call) && !call.dead ? 1 : 0;
 }
 
 }  // namespace
@@ -90,7 +99,8 @@ void Step::set_up_device(bool graphs) {
   d.begins.resize(r.slots.size());
   if (!graphs) return;
   const auto joins = [](const Call& call) {
-    return is_kernel(call) || call.kind == Call::Kind::Gradient || call.kind == Call::Kind::Allocate;
+    return is_kernel(call) || call.kind == Call::Kind::Chain || call.kind == Call::Kind::Gradient ||
+           call.kind == Call::Kind::Allocate;
   };
   for (size_t i = 0; i < r.calls.size();) {
     Run run;
@@ -99,7 +109,7 @@ void Step::set_up_device(bool graphs) {
       const Call& call = r.calls[i];
       if (call.kind == Call::Kind::Allocate) run.allocations.push_back(i);
       if (call.kind == Call::Kind::Gradient) run.gradients.push_back(i);
-      run.kernels += is_kernel(call) && !call.dead;
+      run.kernels += kernels_of(call);
     }
     run.end = i;
     if (run.end == run.begin) {
@@ -224,7 +234,7 @@ void Step::make_graphs() {
     bool alone = true;
     const auto calls = [&] {
       for (size_t i = run.begin; i < run.end; ++i)
-        if (Call& call = r.calls[i]; is_kernel(call) && !call.dead) this->run(call);
+        if (Call& call = r.calls[i]; kernels_of(call) > 0) this->run(call);
       for (size_t g = 0; g < before.size(); ++g) {
         const uint64_t expected = before[g] + run.drawn[g], now = r.generators[g].generator->offset();
         if (r.generators[g].set_back || now <= expected) continue;
@@ -278,7 +288,13 @@ void Step::make_graphs() {
 Step::GraphUse Step::graphs() const {
   GraphUse use;
   if (!device_) return use;
-  for (const Call& call : recording_->calls) use.others += is_kernel(call) && !call.dead;
+  for (const Call& call : recording_->calls) {
+    use.others += kernels_of(call);
+    if (call.kind != Call::Kind::Chain) continue;
+    ++use.chains;
+    use.in_chains += call.chain->calls.size();
+  }
+  use.no_chains = recording_->no_chains;
   for (const Run& run : device_->runs)
     if (run.graph) ++use.graphs, use.calls += run.kernels;
   use.others -= use.calls;

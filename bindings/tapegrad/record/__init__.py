@@ -27,8 +27,8 @@ __all__ = ["Feeder", "RecordedStep", "compile", "feeder", "is_compiling", "is_ex
 
 
 def loops(enabled: bool) -> bool:
-    """Whether plans that are made from now on have loops made at run time for runs of arithmetic (x86): the same bits without them. Returns
-    what it was."""
+    """Whether plans that are made from now on have loops made at run time for runs of arithmetic (x86), and kernels for chains on a GPU (NVRTC):
+    the same bits without them. Returns what it was."""
     return _C._set_loops(enabled)
 
 

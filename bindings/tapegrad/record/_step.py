@@ -112,6 +112,10 @@ class RecordedStep:
                              + (f"; {use['no_graph']}" if use["no_graph"] else ""))
             elif use["no_graph"]:
                 lines.append(f"  calls on {use['device']} are replayed one by one: {use['no_graph']}")
+            if use["chains"]:
+                lines.append(f"  {use['in_chains']} of them by {use['chains']} kernels made of chains")
+            if use["no_chains"]:
+                lines.append(f"  chains are replayed call by call: {use['no_chains']}")
         if self._replays.made:
             lines.append(f"  {self._replays.made} plans were made for other sizes, without a recording")
         return "\n".join([*(lines or [f"{self.name}: no plan"]), *(f"  eager: {reason}" for reason in sorted(self._reasons))])
@@ -247,6 +251,8 @@ class RecordedStep:
                 self._note(f"a plan takes {use['planned']:,} bytes, more than its memory budget: {use['lacks']}")
             if use["no_graph"]:
                 self._note(f"{use['apart']} calls on {use['device']} are replayed one by one: {use['no_graph']}")
+            if use["no_chains"]:
+                self._note(f"chains of pointwise calls on {use['device']} are replayed call by call: {use['no_chains']}")
             return None
         self._pending.append((recording, watched))
         if len(self._pending) <= _MOST_PENDING:
