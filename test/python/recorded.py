@@ -109,6 +109,21 @@ def warm(f, *args, n=5):
     assert replays(f) > 0, f.summary()
 
 
+def same_bits(function, make, bits, **options):
+    """Five calls with make(seed)'s arguments: results, and what is written to the arguments, are eager's by bits(t). Returns the recorded step."""
+    step = tg.record(function, **options)
+    for seed in range(5):
+        args = make(seed)
+        again = [a.clone() for a in args]
+        step._replays.scribble()
+        expected, got = function(*again), step(*args)
+        expected, got = ([r] if isinstance(r, tg.Tensor) else list(r) for r in (expected, got))
+        for i, (a, b) in enumerate(zip([*expected, *again], [*got, *args], strict=True)):
+            assert a.dtype == b.dtype and bits(a) == bits(b), f"{i}, seed {seed}: {step.summary()}"
+    assert replays(step) > 0, step.summary()
+    return step
+
+
 def refused(function, *args, caplog, n=6, why):
     """Runs eagerly each time, and says why."""
     caplog.set_level(logging.WARNING, "tapegrad.record")
