@@ -1,9 +1,10 @@
-"""Recorded steps on a GPU: eager, replayed call by call, and by CUDA graphs; bits compared.
+"""Recorded steps on a GPU: eager, replayed call by call, by CUDA graphs, and with chains of pointwise calls as one kernel each; bits compared.
 
     python -m benchmarks.recorded_device [--rounds 9]
 
-Times are those of the host and the device together: 20 calls, then a wait. On a simulated device the run is a test of this program; its
-times mean nothing.
+Times are those of the host and the device together: 20 calls, then a wait; "making it" is the time of the three calls that record a step with chains and
+compile them. On a simulated device the run is a test of this program; its times mean nothing, and there are chains where
+TAPEGRAD_CUDA_SIMULATE_COMPILER names a compiler.
 """
 
 from __future__ import annotations
@@ -46,15 +47,27 @@ def _chain(tg, numel: int):
     return chain, (x,)
 
 
+def _gelus(tg, columns: int):
+    """What a product leaves to pointwise kernels in a transformer's feed-forward part, with bias and residual, in bfloat16."""
+    tg.manual_seed(0)
+    x, bias, residual = (tg.randn(*shape, device="cuda", dtype=tg.bfloat16) for shape in ((4096, columns), (columns,), (4096, columns)))
+
+    def gelus(x, bias, residual):
+        return tg.nn.functional.silu(tg.nn.functional.gelu(x + bias) * 0.5 + residual) * x
+
+    return gelus, (x, bias, residual)
+
+
 def cases(tg):
     """Name, and what makes the function with its arguments: anew for each way, from one seed."""
-    sizes = ((32, 8, "adam"), (256, 64, "adam"), (1024, 256, "sgd")), (1024, 1 << 18, 1 << 22)
+    sizes = ((32, 8, "adam"), (256, 64, "adam"), (1024, 256, "sgd")), (1024, 1 << 18, 1 << 22, 1 << 26), (3072,)
     if SIMULATED:
-        sizes = ((8, 4, "adam"),), (64,)
+        sizes = ((8, 4, "adam"),), (64,), (2,)
     return [
         *((f"training step, MLP of {c} columns, {r} rows, {o}", lambda c=c, r=r, o=o: _mlp(tg, c, r, o))
           for c, r, o in sizes[0]),
         *((f"24 pointwise operators on {n:,} elements", lambda n=n: _chain(tg, n)) for n in sizes[1]),
+        *((f"bias, GELU, residual, SiLU on 4096 x {c:,} in bfloat16", lambda c=c: _gelus(tg, c)) for c in sizes[2]),
     ]
 
 
@@ -69,21 +82,33 @@ def _microseconds(tg, function, args, calls: int = 20) -> float:
 
 def table(tg, rounds: int) -> str:
     """Medians of alternating rounds, as a table. Raises AssertionError where bits differ."""
-    ways = {"eager": lambda f: f, "call by call": lambda f: tg.record(f, graphs=False), "graphs": tg.record}
-    lines = [f"{tg.cuda.get_device_name()}: us per call", "", "| | eager | call by call | graphs |", "| --- | --- | --- | --- |"]
+    ways = {"eager": lambda f: f, "call by call": lambda f: tg.record(f, graphs=False), "graphs": tg.record, "chains": tg.record}
+    lines = [f"{tg.cuda.get_device_name()}: us per call", "", "| | " + " | ".join(ways) + " | kernels of chains | making it |", "| --- |" + " --- |" * (len(ways) + 2)]
     for name, make in cases(tg):
         made = {way: (wrap((pair := make())[0]), pair[1]) for way, wrap in ways.items()}
-        results = {}
+        results, making = {}, 0.0
         for way, (function, args) in made.items():
-            tg.manual_seed(1)
-            results[way] = [function(*args).clone() for _ in range(8)]
+            before = tg.record.loops(way == "chains")
+            try:
+                tg.manual_seed(1)
+                start = time.perf_counter()
+                results[way] = [function(*args).clone() for _ in range(3)]
+                tg.cuda.synchronize()
+                making = time.perf_counter() - start
+                results[way] += [function(*args).clone() for _ in range(5)]
+            finally:
+                tg.record.loops(before)
         assert all(tg.equal(a, b) for way in results for a, b in zip(results["eager"], results[way])), name
         assert made["graphs"][0]._replays.memory()[0]["graphs"] > 0, made["graphs"][0].summary()
+        use = made["chains"][0]._replays.memory()[0]
+        if use["no_chains"]:
+            print(f"{name}: chains are calls: {use['no_chains']}")
         times: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(rounds):
             for way, (function, args) in made.items():
                 times[way].append(_microseconds(tg, function, args))
-        lines.append(f"| {name} | " + " | ".join(f"{statistics.median(times[way]):.1f}" for way in ways) + " |")
+        lines.append(f"| {name} | " + " | ".join(f"{statistics.median(times[way]):.1f}" for way in ways)
+                     + f" | {use['chains']} for {use['in_chains']} calls | {making * 1e3:.0f} ms |")
     return "\n".join(lines)
 
 
