@@ -101,7 +101,7 @@ if [ -n "$from" ]; then
 else
   make_venv
   timeout 900 tools/setup.sh build test || say "not everything could be installed; going on with what is there"
-  python=$PWD/$VENV/bin/python
+  python=$(realpath -s "$VENV")/bin/python
   dir=$PWD/$dir
 fi
 python_has() { "$python" -c "import $1" 2> /dev/null; }

@@ -23,6 +23,7 @@ LOOPS = 200
 MARKER = "tapegrad::get_num_threads()"
 
 CALLS = """
+import os
 import tapegrad as tg
 from tapegrad import nn
 F = nn.functional
@@ -79,6 +80,11 @@ CALLS = {
     "vmapped, autocast linear": vmapped_autocast_linear,
 }
 
+if os.environ.get("TAPEGRAD_CUDA_SIMULATE"):  # the host's part of a launch; the kernel itself runs when somebody waits
+    c, d, g = a.cuda(), b.cuda(), tg.rand(4, device="cuda", requires_grad=True)
+    CALLS["a + b on a simulated device"] = lambda: c + d
+    CALLS["a + b on a simulated device, recorded"] = lambda: g + d
+
 def profiled():
     with tg.profiler.profile():
         for _ in range(LOOPS):
@@ -112,6 +118,8 @@ def count(build: Path, only: str = "") -> dict[str, float]:
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-after={MARKER}", sys.executable, "-c",
                    CALLS + DRIVER.format(only=only, loops=LOOPS)]
         environment = dict(os.environ, PYTHONPATH=str(build / "python"), PYTHONHASHSEED="0", TAPEGRAD_NUM_THREADS="1", OMP_NUM_THREADS="1")
+        if (build / "lib" / "libtapegrad_cuda_sim.so").exists():
+            environment["TAPEGRAD_CUDA_SIMULATE"] = "1"
         run = subprocess.run(command, env=environment, capture_output=True, text=True)
         if run.returncode:
             raise RuntimeError(run.stderr[-2000:])
