@@ -8,7 +8,7 @@ _ELSEWHERE = {"ndarray": "Tensor", "array": "tensor", "asarray": "as_tensor", "r
               "repeat_elements": "repeat_interleave", "matmult": "matmul", "nelements": "numel"}
 
 QUANTISED = "quantised tensors are not supported: quantize_dynamic makes linear layers of int8, bfloat16 and float16 make other layers small"
-_FLOAT8 = "tensors of 8-bit floating numbers can be kept and converted, not multiplied: convert to bfloat16 first"
+_FLOAT8 = "tensors of 8-bit floating numbers are multiplied by nn.functional.scaled_mm alone: convert to bfloat16 for all else"
 _MASKED = "there are no masked tensors: the functions of masked take a mask as an argument, masked.mean(x, mask=mask)"
 # What PyTorch has and tapegrad has not, in one sentence. The names stay absent, so that programs which ask for them take their other way.
 _ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work",

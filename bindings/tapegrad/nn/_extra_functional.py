@@ -1,6 +1,7 @@
 """Functions of nn.functional that take more than tensors and numbers, and are therefore no rows of the operator table."""
 
 import math
+from enum import IntEnum as _IntEnum
 
 from .. import _C, Tensor, clamp_min, minimum, pairwise_distance
 from .._root.overloads import overridable
@@ -57,3 +58,41 @@ def triplet_margin_with_distance_loss(anchor: Tensor, positive: Tensor, negative
         far = minimum(far, distance(positive, negative))
     loss = clamp_min(margin + near - far, 0)
     return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()
+
+
+ScalingType = _IntEnum("ScalingType", "TensorWise RowWise BlockWise1x16 BlockWise1x32 BlockWise1x128 BlockWise128x128", start=0, module=__name__)
+ScalingType.__doc__ = "How an operand of `scaled_mm` is scaled."
+SwizzleType = _IntEnum("SwizzleType", "NO_SWIZZLE SWIZZLE_32_4_4", start=0, module=__name__)
+SwizzleType.__doc__ = "In which order scales of blocks lie."
+
+
+def scaled_mm(mat_a, mat_b, scale_a, scale_recipe_a, scale_b, scale_recipe_b, swizzle_a=None, swizzle_b=None, bias=None, output_dtype=None,
+              contraction_dim=(), use_fast_accum=False):
+    """(mat_a scale_a) @ (mat_b scale_b) + bias of matrices of float8, in output_dtype (bfloat16). Scales are float32: one number (TensorWise), or one
+    per row of mat_a, (M, 1), and one per column of mat_b, (1, N) (RowWise). Scales of blocks raise NotImplementedError.
+
+    The factors are exact in float32, in which products are made and added up, on every device; `use_fast_accum` changes nothing. No gradient."""
+    from .. import bfloat16, float32, no_grad
+
+    given = []
+    for name, m, scale, recipe, swizzle, whole in (("a", mat_a, scale_a, scale_recipe_a, swizzle_a, (mat_a.shape[0], 1)),
+                                                   ("b", mat_b, scale_b, scale_recipe_b, swizzle_b, (1, mat_b.shape[-1]))):
+        (scale,), (recipe,) = (x if isinstance(x, (list, tuple)) else [x] for x in (scale, recipe))
+        if recipe not in (ScalingType.TensorWise, ScalingType.RowWise) or swizzle not in (None, [], SwizzleType.NO_SWIZZLE, [SwizzleType.NO_SWIZZLE]):
+            raise NotImplementedError(f"scaled_mm: scale_recipe_{name} is TensorWise or RowWise: scales of blocks are not supported: got {ScalingType(recipe).name}")
+        sizes = "one number" if recipe == ScalingType.TensorWise else str(list(whole))
+        if m.dim() != 2 or m.itemsize != 1 or not m.is_floating_point():
+            raise ValueError(f"scaled_mm: mat_{name} must be a matrix of float8: got {m.dtype} of shape {list(m.shape)}")
+        if scale.dtype != float32 or (scale.numel() != 1 if recipe == ScalingType.TensorWise else tuple(scale.shape) != whole):
+            raise ValueError(f"scaled_mm: scale_{name} of {ScalingType(recipe).name} must be float32, {sizes}: got {scale.dtype} of shape {list(scale.shape)}")
+        given.append((m, scale))
+    if contraction_dim not in ((), [], (1, 0), [1, 0]):
+        raise NotImplementedError(f"scaled_mm: contraction_dim is that of a matrix product: got {contraction_dim}")
+    if mat_a.shape[1] != mat_b.shape[0]:
+        raise RuntimeError(f"scaled_mm: mat_a and mat_b cannot be multiplied: got {list(mat_a.shape)} and {list(mat_b.shape)}")
+    with no_grad():
+        (a, scale_a), (b, scale_b) = given
+        made = (a.to(float32) @ b.to(float32)) * scale_a * scale_b
+        if bias is not None:
+            made = made + bias
+        return made.to(bfloat16 if output_dtype is None else output_dtype)

@@ -5,7 +5,13 @@ import functools as _functools
 from .._C import _functions
 from .._root.overloads import overridable as _overridable
 from .._warn import warn as _warn
-from ._extra_functional import linear_cross_entropy, triplet_margin_with_distance_loss  # noqa: F401
+from ._extra_functional import (  # noqa: F401
+    ScalingType,
+    SwizzleType,
+    linear_cross_entropy,
+    scaled_mm,
+    triplet_margin_with_distance_loss,
+)
 from ._multihead import multi_head_attention_forward  # noqa: F401
 
 globals().update(_functions["nn.functional"])

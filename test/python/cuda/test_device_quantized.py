@@ -39,3 +39,14 @@ def test_what_is_on_the_cpu_only():
         tg._weight_int4pack_mm_for_cpu(tg.ones(2, 32, device="cuda"), tg.zeros(16, 16, dtype=tg.uint8, device="cuda"), 32, tg.ones(1, 16, 2, device="cuda"))
     with pytest.raises(RuntimeError, match="^int_mm: expected all tensors on one device: got cuda:0 and cpu$"):
         tg._int_mm(numbers(2, 3).cuda(), numbers(3, 2))
+
+
+@pytest.mark.parametrize("recipe", ["TensorWise", "RowWise"])
+def test_products_of_float8_with_scales(recipe):
+    f = tg.nn.functional
+    a, b, kind = tg.randn(20, 48).to(tg.float8_e4m3fn), tg.randn(40, 48).to(tg.float8_e5m2), f.ScalingType[recipe]
+    scales = (tg.rand(20, 1), tg.rand(1, 40)) if recipe == "RowWise" else (tg.tensor(0.3), tg.tensor(1.7))
+    bias = tg.randn(40)
+    got = f.scaled_mm(a.cuda(), b.cuda().t(), scales[0].cuda(), kind, scales[1].cuda(), kind, bias=bias.cuda(), output_dtype=tg.float32)
+    assert got.device.type == "cuda"
+    tg.testing.assert_close(got.cpu(), f.scaled_mm(a, b.t(), scales[0], kind, scales[1], kind, bias=bias, output_dtype=tg.float32), rtol=1e-5, atol=1e-4)

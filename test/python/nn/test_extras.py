@@ -89,6 +89,43 @@ def test_weights_in_another_memory_format():
     assert net[3].weight.is_contiguous()
 
 
+@pytest.mark.parametrize("recipe", ["TensorWise", "RowWise"])
+@pytest.mark.parametrize("out", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_products_of_float8_with_scales(dtype, out, recipe):
+    torch = pytest.importorskip("torch")
+    draw = np.random.RandomState(0)
+    a, b = (draw.randn(*shape).astype(np.float32) * 3 for shape in ((33, 64), (48, 64)))
+    sizes = ((33, 1), (1, 48)) if recipe == "RowWise" else ((1,), (1,))
+    scales = [(draw.rand(*shape) + 0.1).astype(np.float32) for shape in sizes]
+    bias = draw.randn(48).astype(np.float32)
+    results = []
+    for lib in (torch, tg):
+        f, o = lib.nn.functional, getattr(lib, out)
+        x, y = lib.from_numpy(a).to(getattr(lib, dtype)), lib.from_numpy(b).to(lib.float8_e4m3fn)
+        kind, s = getattr(f.ScalingType, recipe), [lib.from_numpy(v) for v in scales]
+        results.append([f.scaled_mm(x, y.t(), s[0], kind, s[1], kind, bias=z, output_dtype=o) for z in (None, lib.from_numpy(bias).to(o))])
+    for theirs, ours in zip(*results, strict=True):
+        assert str(ours.dtype).split(".")[1] == out and ours.shape == (33, 48)
+        digits = 2e-5 if out == "float32" else 1e-2
+        np.testing.assert_allclose(ours.float().numpy(), theirs.float().numpy(), rtol=digits, atol=digits * 3)
+    assert tg.nn.functional.scaled_mm(x, y.t(), s[0], [kind], [s[1]], kind).dtype == tg.bfloat16
+
+
+def test_products_of_float8_refuse():
+    f, one = tg.nn.functional, tg.tensor(1.0)
+    a, b, kind = tg.ones(4, 8).to(tg.float8_e4m3fn), tg.ones(8, 6).to(tg.float8_e4m3fn), f.ScalingType
+    for error, text, call in (
+            (ValueError, "mat_a must be a matrix of float8: got tapegrad.float32 of shape", lambda: f.scaled_mm(a.float(), b, one, kind.TensorWise, one, kind.TensorWise)),
+            (ValueError, r"scale_a of RowWise must be float32, \[4, 1\]: got tapegrad.float32 of shape \[\]", lambda: f.scaled_mm(a, b, one, kind.RowWise, one, kind.TensorWise)),
+            (ValueError, "scale_b of TensorWise must be float32, one number", lambda: f.scaled_mm(a, b, one, kind.TensorWise, one.double(), kind.TensorWise)),
+            (RuntimeError, "cannot be multiplied", lambda: f.scaled_mm(a, b[:7], one, kind.TensorWise, one, kind.TensorWise)),
+            (NotImplementedError, "scales of blocks are not supported: got BlockWise1x32", lambda: f.scaled_mm(a, b, one, kind.BlockWise1x32, one, kind.TensorWise)),
+            (NotImplementedError, "contraction_dim", lambda: f.scaled_mm(a, b, one, kind.TensorWise, one, kind.TensorWise, contraction_dim=[0, 1]))):
+        with pytest.raises(error, match="scaled_mm: .*" + text):
+            call()
+
+
 def test_products_of_groups():
     a, b = tg.randn(6, 4, requires_grad=True), tg.randn(3, 4, 5)
     f = tg.nn.functional

@@ -26,8 +26,7 @@ DETAIL = "a helper of PyTorch's own implementation, which is written another way
 QUANTIZED = "quantisation is not part of this library"
 MISSING = {
     "nn": {"intrinsic": QUANTIZED, "qat": QUANTIZED, "quantizable": QUANTIZED},
-    "nn.functional": {"scaled_mm": LOW_PRECISION, "scaled_grouped_mm": LOW_PRECISION, "ScalingType": LOW_PRECISION,
-                      "SwizzleType": LOW_PRECISION},
+    "nn.functional": {"scaled_grouped_mm": LOW_PRECISION},
     "nn.attention": dict.fromkeys(("activate_flash_attention_impl", "current_flash_attention_impl", "list_flash_attention_impls",
                                    "register_flash_attention_impl", "restore_flash_attention_impl"), FLASH),
     "nn.parallel": {"comm": COPIES}, "nn.parallel.parallel_apply": {"get_a_var": DETAIL},
