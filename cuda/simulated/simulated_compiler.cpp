@@ -88,8 +88,10 @@ std::shared_ptr<const SourceKernel> compile_kernel(int, const char* name, const 
                                                    std::span<const SourceFile> headers) {
   namespace fs = std::filesystem;
   TG_CHECK(compiler() != nullptr, Runtime, "cuda: TAPEGRAD_CUDA_SIMULATE_COMPILER names no compiler");
-  std::string pattern = (fs::temp_directory_path() / "tapegrad-kernel-XXXXXX").string();
-  TG_CHECK(mkdtemp(pattern.data()) != nullptr, Runtime, "cuda: no temporary folder can be made: {}", pattern);
+  std::error_code no_folder;
+  std::string pattern = (fs::temp_directory_path(no_folder) / "tapegrad-kernel-XXXXXX").string();
+  TG_CHECK(!no_folder && mkdtemp(pattern.data()) != nullptr, Runtime, "cuda: no temporary folder can be made: {}",
+           pattern);
   const fs::path folder = pattern;
   struct Removed {
     const fs::path& folder;
@@ -99,7 +101,7 @@ std::shared_ptr<const SourceKernel> compile_kernel(int, const char* name, const 
     }
   } removed{folder};
   const auto write = [&](const fs::path& at, std::string_view content) {
-    fs::create_directories(at.parent_path());
+    fs::create_directories(at.parent_path(), no_folder);
     std::ofstream(at, std::ios::binary) << content;
   };
   for (const SourceFile& h : headers) write(folder / h.name, h.text);

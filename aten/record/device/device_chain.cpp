@@ -133,6 +133,16 @@ std::string key_of(std::span<const Call> calls, const DeviceChain& chain, Device
   return key;
 }
 
+// The waits of a comparison are none of the program's, whose own may be reported (strict("sync")).
+struct PlainWaits {
+  explicit PlainWaits(DeviceInterface& device) : on(device), mode(std::get<int64_t>(on.call("wait_mode", {}))) {
+    on.call("set_wait_mode", {int64_t{0}});
+  }
+  ~PlainWaits() { on.call("set_wait_mode", {mode}); }
+  DeviceInterface& on;
+  int64_t mode;
+};
+
 // On a simulated device, which of two NaN comes out is the choice of the host's compiler; devices have one.
 void make_nan_one(char* bytes, size_t n, DType dtype) {
   const auto each = [&]<class Bits>(Bits infinity) {
@@ -180,32 +190,42 @@ std::shared_ptr<const DeviceChain> device_chain(const Recording& r, size_t first
 bool check_device_chain(const Recording& r, size_t first, size_t last, std::string& why) {
   const std::span calls(r.calls.data() + first, last - first);
   const auto in_memory = [&](int slot) { return !only_used_in(r, slot, first, last); };
+  const auto refuse = [&](std::string_view text) {
+    why = text.substr(0, text.find('\n'));
+    return false;
+  };
+  std::shared_ptr<const DeviceChain> chain;
+  try {
+    chain = device_chain(r, first, last);
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::Interrupt) throw;
+    return refuse(e.what());
+  }
   // A child process may be made while another thread holds the lock, so nobody waits for it.
   static std::mutex& lock = *new std::mutex;
   static std::set<std::string>& compared = *new std::set<std::string>;
-  try {
-    const NoGradGuard no_grad;
-    const std::shared_ptr<const DeviceChain> chain = device_chain(r, first, last);
-    const std::string key = key_of(calls, *chain, *r.device);
-    {
-      const std::unique_lock guard(lock, std::try_to_lock);
-      if (guard && compared.contains(key)) return true;
-    }
-    if (std::string difference = compare(calls, *chain, *r.device, in_memory); !difference.empty()) {
-      why = std::move(difference);
-      return false;
-    }
-    if (const std::unique_lock guard(lock, std::try_to_lock); guard) {
-      if (compared.size() > 4096) compared.clear();
-      compared.insert(key);
-    }
-    return true;
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::Interrupt) throw;
-    why = e.what();
-    why = why.substr(0, why.find('\n'));
-    return false;
+  const std::string key = key_of(calls, *chain, *r.device);
+  {
+    const std::unique_lock guard(lock, std::try_to_lock);
+    if (guard && compared.contains(key)) return true;
   }
+  const NoGradGuard no_grad;
+  DeviceInterface& on = need_device(r.device->type, "recorded step");
+  // Here, and not as if the comparison had failed, is raised what earlier kernels have found.
+  on.call("synchronize_stream", {int64_t{r.device->index}, on.current_stream(r.device->index)});
+  const PlainWaits plain(on);
+  try {
+    if (const std::string difference = compare(calls, *chain, *r.device, in_memory); !difference.empty())
+      return refuse(difference);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::OutOfMemory) throw;
+    return refuse("there is no memory to compare a chain");
+  }
+  if (const std::unique_lock guard(lock, std::try_to_lock); guard) {
+    if (compared.size() > 4096) compared.clear();
+    compared.insert(key);
+  }
+  return true;
 }
 
 }  // namespace tapegrad::record

@@ -323,6 +323,40 @@ def test_other_bits_are_found(monkeypatch, tmp_path, caplog):
     assert "gave other bits" in caplog.text
 
 
+def test_waits_of_the_comparison_are_not_the_programs():
+    with tg.strict("sync"):
+        step = tg.record(lambda x: (x * 2 + 1).rsqrt() - x)
+        x = tg.ones(300, device="cuda")
+        for _ in range(5):
+            step(x)
+        assert tg._C._cuda_wait_mode(-1) == 2
+    assert step._replays.memory()[0]["chains"] == 1, step.summary()
+
+
+def test_what_earlier_kernels_have_found_is_raised_and_not_lost():
+    step = tg.record(lambda x: (x * 2 + 1).square().frac() - x)
+    x = numbers(300, seed=0)
+    step(x)
+    table, index = tg.ones(10, 3, device="cuda"), tg.tensor([3, 77]).cuda()
+    with pytest.raises(IndexError):
+        table[index]
+        for _ in range(4):  # the first of them that makes the plan compares
+            step(x)
+        cuda.synchronize()
+    for _ in range(4):
+        assert bits(step(x)) == bits((x * 2 + 1).square().frac() - x)
+
+
+@pytest.mark.skipif(not SIMULATED, reason="TMPDIR is the simulated compiler's")
+def test_no_folder_for_a_kernel(monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/no/such/folder")
+    step = tg.record(lambda x: (x * 2 + 1).ceil().trunc() - x)
+    x = numbers(300, seed=0)
+    for _ in range(5):
+        step(x)
+    assert "no temporary folder can be made" in step._replays.memory()[0]["no_chains"], step.summary()
+
+
 @pytest.mark.skipif(not SIMULATED, reason="fills the device's memory")
 def test_no_memory_to_compare(monkeypatch):
     step = tg.record(lambda x: (x * 3 + 1).log1p() - x)
