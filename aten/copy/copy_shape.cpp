@@ -1,6 +1,7 @@
 #include "tapegrad/aten/copy/across.h"
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/iterate/outputs.h"
+#include "tapegrad/aten/iterate/writable.h"
 #include "tapegrad/aten/kernels_copy.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/warning.h"
@@ -20,10 +21,6 @@ void warn_of_lost_imaginary_part(DType from, DType to) {
   if (TG_UNLIKELY(is_complex(from)) && !is_complex(to) && to != DType::bool_)
     warn("Casting complex values to real discards the imaginary part: take .real or .abs() where that is meant");
 }
-
-void check_writable(const Tensor& self, const char* op) {
-  TG_CHECK(!self.impl()->storage()->read_only(), Runtime, "{}: the memory of the tensor is read-only", op);
-}
 }  // namespace
 
 void copy_check(const Tensor& self, const Operand& src, bool) {
@@ -33,7 +30,7 @@ void copy_check(const Tensor& self, const Operand& src, bool) {
            format_ints(from.sizes()), format_ints(self.sizes()));
   TG_CHECK(!from.is_meta() || self.is_meta(), NotImplemented, "copy_: Cannot copy out of meta tensor; no data!");
   TG_CHECK(!from.is_sparse() && !self.is_sparse(), NotImplemented, "copy_: not there for sparse tensors");
-  check_writable(self, "copy_");
+  check_writable("copy_", self);
   must_copy_source("copy_", self, from);  // raises where they overlap partly
   warn_of_lost_imaginary_part(from.dtype(), self.dtype());
 }
@@ -46,7 +43,7 @@ void fill_check(const Tensor& self, const Operand& value) {
   TG_CHECK(!value.tensor().is_complex() || self.is_complex() || self.dtype() == DType::bool_, Runtime,
            "fill_: a complex number does not fit into a tensor of dtype {}\nuse .real or .abs()", self.dtype());
   if (value.tensor().is_wrapped_number()) check_number("fill_", value.tensor().item(), self.dtype());
-  check_writable(self, "fill_");
+  check_writable("fill_", self);
 }
 
 TensorSpec clone_shape(const Tensor& input, std::optional<MemoryFormat> memory_format) {

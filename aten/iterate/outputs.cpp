@@ -1,6 +1,7 @@
 #include "tapegrad/aten/iterate/outputs.h"
 
 #include "tapegrad/aten/functions_copy.h"
+#include "tapegrad/aten/iterate/writable.h"
 #include "tapegrad/c10/warning.h"
 
 #include <cstdint>
@@ -71,6 +72,7 @@ void check_resizable(const char* op, const Tensor& out, IntSpan sizes) {
 }
 
 void check_out(const char* op, const Tensor& out, const TensorSpec& spec) {
+  check_writable(op, out);
   if (!can_cast(spec.dtype, out.dtype())) throw_cannot_cast(op, spec.dtype, out.dtype());
   TG_CHECK(out.device() == spec.device, Runtime, "{}: expected out on {}: got {}", op, spec.device, out.device());
   TG_CHECK(
@@ -116,6 +118,7 @@ void write_out(const char* op, const Tensor& out, const Tensor& result) {
 }
 
 void check_inplace_result(const char* op, const Tensor& self, const TensorSpec& spec) {
+  check_writable(op, self);
   TG_CHECK(self.sizes() == IntSpan(spec.sizes), Runtime,
            "{}: the result has sizes {}, which do not fit into a tensor of sizes {}", op, format_ints(spec.sizes),
            format_ints(self.sizes()));
@@ -150,7 +153,7 @@ void throw_cannot_cast(const char* op, DType from, DType to) {
 
 void check_target(const char* op, const Tensor& out, IntSpan sizes, DType dtype, bool resize_out) {
   if (!can_cast(dtype, out.dtype())) throw_cannot_cast(op, dtype, out.dtype());
-  TG_CHECK(!out.impl()->storage()->read_only(), Runtime, "{}: the tensor to write to is read-only", op);
+  check_writable(op, out);
   if (!(out.sizes() == sizes)) {
     TG_CHECK(resize_out, Runtime, "{}: a result of shape {} does not fit the tensor of shape {} that it is written to",
              op, format_ints(sizes), format_ints(out.sizes()));

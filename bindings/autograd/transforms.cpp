@@ -61,9 +61,12 @@ PyObject* vmap_wrap(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_CHECK(level >= 1 && level <= batch::depth(), Runtime, "vmap: there is no level {}", level);
   Tensor tensor = to_tensor(args[0], {"vmap", "tensor"});
   // Views inside are views by strides of this memory, whose gradient is the mean over elements that share a place: in a
-  // tensor that the tape knows, each element has one of its own. What is not recorded stays the memory that is written.
-  if (grad_enabled() && tensor.requires_grad() && !tensor.is_meta() && has_internal_overlap(tensor))
+  // tensor that the tape knows, each element has one of its own, in a copy that cannot be written: no more can what it
+  // stands for, a leaf, or memory that elements share. What is not recorded stays the memory that is written.
+  if (grad_enabled() && tensor.requires_grad() && !tensor.is_meta() && has_internal_overlap(tensor)) {
     tensor = tensor.clone();
+    tensor.impl()->storage()->set_read_only(true);
+  }
   return wrap(batch::wrap(tensor, level, to_bool(args[2], {"vmap", "has_dim"})));
 }
 

@@ -83,3 +83,29 @@ def test_what_is_written_under_no_grad_is_the_memory_itself(t):
         with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
             func.vmap(lambda x: x.mul_(2))(t.arange(3.0).expand(4, 3).requires_grad_())
     return alone.tolist()
+
+
+_WRITES = {"in place": lambda t, x: x.mul_(2), "of a view": lambda t, x: x.view(-1).mul_(2), "an element": lambda t, x: x.__setitem__(0, 1.0),
+           "of an element": lambda t, x: x[0].mul_(3), "filled": lambda t, x: x.fill_(7), "zeroed": lambda t, x: x.zero_(), "copied": lambda t, x: x.copy_(t.ones_like(x)),
+           "relu": lambda t, x: t.relu_(x), "by places": lambda t, x: x.index_fill_(0, t.tensor([0]), 2.0), "masked": lambda t, x: x.masked_fill_(x > 0, 1.0),
+           "detached": lambda t, x: x.detach().mul_(2), "added": lambda t, x: x.add_(x.sum())}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["expanded", "windows", "result"])
+@pytest.mark.parametrize("name", _WRITES)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_nothing_is_written_to_elements_that_share_memory(name, kind, recorded):
+    """PyTorch raises, too, but where it writes some elements of overlapping windows several times."""
+    base = tg.arange(1.0, 7.0)
+    leaf = {"expanded": lambda: base[:3].expand(4, 3).detach().requires_grad_(), "windows": lambda: base.as_strided((3, 4), (1, 1)).detach().requires_grad_(),
+            "result": lambda: base[:3].requires_grad_().expand(4, 3)}[kind]()  # fmt: skip
+
+    def write(x):
+        with tg.set_grad_enabled(recorded):
+            _WRITES[name](tg, x)
+        return x
+
+    with pytest.raises(RuntimeError):
+        vmap(write)(leaf)
+    assert base.tolist() == [1.0, 2, 3, 4, 5, 6]
+    assert vmap(lambda x: x.clone().mul_(2))(leaf).sum() == 2 * leaf.sum()

@@ -102,6 +102,23 @@ def test_read_only_arrays():
     assert a[0] == 0
 
 
+@pytest.mark.parametrize("write", [
+    lambda x: x.uniform_(), lambda x: x.normal_(), lambda x: x.bernoulli_(0.5), lambda x: x.geometric_(0.5), lambda x: x.add_(1), lambda x: x.zero_(),
+    lambda x: x.index_put_((tg.tensor([0]),), tg.tensor(1.0)), lambda x: x.scatter_(0, tg.tensor([[0, 0]]), 1.0), lambda x: x.scatter_add_(0, tg.tensor([[0, 0]]), tg.ones(1, 2)),
+    lambda x: x.scatter_reduce_(0, tg.tensor([[0, 0]]), tg.ones(1, 2), "prod"), lambda x: x.index_fill_(0, tg.tensor([0]), 1.0), lambda x: x.index_add_(0, tg.tensor([0]), tg.ones(1, 2)),
+    lambda x: x.index_copy_(0, tg.tensor([0]), tg.ones(1, 2)), lambda x: x.put_(tg.tensor([0]), tg.ones(1)), lambda x: x.masked_scatter_(x >= 0, tg.zeros(6)),
+    lambda x: x.cumsum_(0), lambda x: x.tril_(), lambda x: x.__setitem__([0], 1.0), lambda x: tg.mm(tg.ones(3, 3), tg.ones(3, 2), out=x), lambda x: tg.cumsum(tg.ones(3, 2), 0, out=x),
+    lambda x: tg.sum(tg.ones(3, 2, 2), 2, out=x), lambda x: tg.sort(tg.ones(3, 2), out=(x, tg.zeros(3, 2, dtype=tg.int64))), lambda x: tg.cat([tg.ones(3, 2)], out=x),
+    lambda x: tg.rand(3, 2, out=x), lambda x: tg.index_select(tg.ones(3, 2), 0, tg.tensor([0, 1, 2]), out=x), lambda x: tg.ones(3, 2, out=x), lambda x: tg._foreach_add_([x], 1.0)])  # fmt: skip
+def test_nothing_writes_to_read_only_memory(write):
+    write(tg.arange(6.0).reshape(3, 2))
+    a = np.arange(6.0, dtype=np.float32).reshape(3, 2)
+    a.flags.writeable = False
+    with pytest.raises(RuntimeError, match="read-only"):
+        write(tg.from_numpy(a))
+    assert a.flatten().tolist() == [0, 1, 2, 3, 4, 5]
+
+
 def test_array_protocol():
     t = tg.arange(6.0).reshape(2, 3)
     assert np.asarray(t, dtype=np.int32).dtype == np.int32
