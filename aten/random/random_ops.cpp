@@ -1,4 +1,5 @@
 // Random operators composed of others.
+#include <algorithm>
 #include <cmath>
 
 #include "tapegrad/aten/functions_activation.h"
@@ -9,6 +10,7 @@
 #include "tapegrad/aten/functions_random.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/kernels_random.h"
+#include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/warning.h"
 
@@ -120,7 +122,18 @@ Tensor dropout(const Tensor& input, double p, bool training, bool inplace) {
   check_probability(p, "dropout");
   if (!training || p == 0 || input.numel() == 0) return input;
   if (p == 1) return inplace ? mul_(input, 0) : mul(input, 0);
-  if (!inplace) return std::get<0>(_dropout(input, p));
+  if (!inplace) {
+    // The result keeps the order of the dimensions in memory, as of other pointwise operators.
+    const DimVector strides = geometry::preserved_strides(input);
+    if (input.is_contiguous() || strides == contiguous_strides(input.sizes())) return std::get<0>(_dropout(input, p));
+    DimVector order, inverse(strides.size());
+    for (size_t d = 0; d < strides.size(); ++d) order.push_back(static_cast<int64_t>(d));
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)];
+    });
+    for (size_t d = 0; d < order.size(); ++d) inverse[static_cast<size_t>(order[d])] = static_cast<int64_t>(d);
+    return permute(std::get<0>(_dropout(permute(input, order), p)), inverse);
+  }
   Tensor noise;
   {
     NoGradGuard guard;

@@ -1,5 +1,6 @@
 """Layers, and functions that are no rows, at edge values against PyTorch (test/python/edges/__init__.py): inputs and parameters."""
 
+import itertools
 import math
 import sys
 from pathlib import Path
@@ -197,3 +198,19 @@ def test_clip_grad(name, norm_type):
     for error in (False, True):
         got, expected = run(tg, error), run(torch, error)
         rows.assert_equal(got, expected, f"{name} {norm_type}") if expected != "error" else rows.assert_equal([got], [expected], name)
+
+
+@pytest.mark.parametrize("p", [1e-10, 0.5])
+def test_dropout_keeps_the_order_of_dimensions_in_memory(p):
+    for order in itertools.permutations(range(4)):
+        x = tg.ones([2, 3, 4, 5]).permute(order).contiguous().permute([order.index(d) for d in range(4)])[:, 1:].requires_grad_()
+        y = tg.nn.functional.dropout(x, p)
+        assert y.stride() == (x * 1).stride()
+        if p > 0.1:
+            assert set(y.unique().tolist()) <= {0.0, 2.0}
+        y.sum().backward()
+        tg.testing.assert_close(x.grad, y.detach())
+    last = tg.ones(2, 3, 4, 5).contiguous(memory_format=tg.channels_last)
+    assert tg.nn.functional.dropout(last, p).is_contiguous(memory_format=tg.channels_last)
+    expanded = tg.ones(3).expand(4, 3)
+    assert tg.nn.functional.dropout(expanded, p).is_contiguous()
