@@ -79,6 +79,12 @@ std::string path_text(const DimVector& path) {
            path_text(path), path.size(), got);
 }
 
+// A number where others are sequences.
+[[noreturn]] TG_COLD void not_a_sequence(const DimVector& path, int64_t expected, PyObject* got) {
+  TG_THROW(Type, "tensor: not a sequence: expected one of length {} at {} (dimension {}): got {}", expected,
+           path_text(path), path.size(), Py_TYPE(got)->tp_name);
+}
+
 DimVector infer_sizes(PyObject* data) {
   DimVector sizes;
   PyRef current = PyRef::borrow(data);
@@ -134,7 +140,7 @@ struct DTypeScan {
   }
   void visit(PyObject* o, size_t depth) {
     if (depth == sizes.size()) return leaf(o);
-    if (!is_nested(o)) ragged(path, sizes[depth], Py_TYPE(o)->tp_name);
+    if (!is_nested(o)) not_a_sequence(path, sizes[depth], o);
     const Level level(o);
     for (int64_t i = 0; i < level.size(); ++i) {
       done();
@@ -224,7 +230,7 @@ struct Fill {
         TG_THROW(Value, "tensor: ragged list: expected a number at {}: got {}", path_text(path), Py_TYPE(o)->tp_name);
       return store(o);
     }
-    if (!is_nested(o)) ragged(path, sizes[depth], Py_TYPE(o)->tp_name);
+    if (!is_nested(o)) not_a_sequence(path, sizes[depth], o);
     const Level level(o);
     if (level.size() != sizes[depth]) ragged(path, sizes[depth], std::to_string(level.size()));
     const bool last = depth + 1 == sizes.size();

@@ -19,7 +19,7 @@ from ._files.errors import FileError, UnknownFormat, reading
 from ._files.lazy import LazyFile
 from ._files.objects import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from ._files.places import default_restore_location, is_meta, location_tag, placer, register_package
-from ._files.source import MappedSource, Source, read_exactly
+from ._files.source import MappedSource, Source, can_seek, read_exactly
 from ._warn import warn
 from .types import Storage
 
@@ -150,19 +150,12 @@ class _Options:
         self.texts = {"encoding": encoding, "errors": errors}
 
 
-def _can_seek(file) -> bool:
-    try:
-        return file.seekable()
-    except AttributeError:
-        return hasattr(file, "seek") and hasattr(file, "tell")
-
-
 def _read(file, options: _Options, mapped: MappedSource | None):
     start = read_exactly(file, 8, "its first eight bytes")
     archive = torch_archive.is_archive(start)
     if not archive and int.from_bytes(start, "little") <= container.MOST_HEADER:
         return _read_container(file, start, options, mapped)
-    if _can_seek(file):
+    if can_seek(file):
         file.seek(-8, os.SEEK_CUR)
     else:
         file = io.BytesIO(start + file.read())
@@ -211,6 +204,52 @@ def load_file(path, device="cpu") -> dict:
 def normalize_storage_type(storage_type: type) -> type:
     """The class of storages by its public name: here all are public."""
     return storage_type
+
+
+def _is_zipfile(f) -> bool:
+    """Whether a zip archive begins where the file object is."""
+    begin = f.tell()
+    try:
+        return f.read(4) == b"PK\x03\x04"
+    finally:
+        f.seek(begin)
+
+
+class _Records:
+    """The records of a file of PyTorch (zip) by name: a context."""
+
+    def __init__(self, name_or_buffer, mode: str) -> None:
+        import zipfile
+
+        self._zip = zipfile.ZipFile(name_or_buffer, mode)
+        names = self._zip.namelist()
+        self._prefix = names[0].partition("/")[0] + "/" if names else "archive/"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._zip.close()
+
+    def write_record(self, name: str, data, size: int) -> None:
+        self._zip.writestr(self._prefix + name, bytes(data)[:size])
+
+    def get_record(self, name: str) -> bytes:
+        return self._zip.read(self._prefix + name)
+
+    def has_record(self, name: str) -> bool:
+        return self._prefix + name in self._zip.namelist()
+
+    def get_all_records(self) -> list[str]:
+        return [name.removeprefix(self._prefix) for name in self._zip.namelist()]
+
+
+def _open_zipfile_reader(name_or_buffer) -> _Records:
+    return _Records(name_or_buffer, "r")
+
+
+def _open_zipfile_writer(name_or_buffer) -> _Records:
+    return _Records(name_or_buffer, "w")
 
 
 def check_module_version_greater_or_equal(module, req_version_tuple, error_if_malformed: bool = True) -> bool:

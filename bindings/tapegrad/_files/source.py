@@ -25,6 +25,14 @@ def read_exactly(file, n: int, what: str) -> bytes:
     return b"".join(parts)
 
 
+def can_seek(file) -> bool:
+    """Whether there is a way back in it."""
+    try:
+        return file.seekable()
+    except AttributeError:
+        return hasattr(file, "seek") and hasattr(file, "tell")
+
+
 class Source:
     """A file that is read forwards; `at(offset, n)` where it can be seeked."""
 
@@ -33,7 +41,7 @@ class Source:
         self.size = None  # bytes in all, where that can be asked
         self.begin = 0    # where the object begins in the file
         try:
-            if file.seekable():
+            if can_seek(file):
                 self.begin = file.tell()
                 self.size = file.seek(0, os.SEEK_END)
                 file.seek(self.begin)

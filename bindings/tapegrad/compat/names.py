@@ -145,6 +145,7 @@ MODULES.update({
     "ao": module("Optimisation of models for production: linear layers with weights of int8, and names of other ways of quantising."),
     "ao.nn": module("Layers of quantised models."), "ao.nn.quantized": module("Layers of quantised models."),
     "ao.nn.quantized.dynamic": module("Layers with int8 weights whose inputs are rounded in each call.", borrowed("nn._quantized", "Linear")),
+    "ao.nn.qat": module("Layers that train with rounded weights, by name.", classes("Conv1d Conv2d Conv3d Embedding EmbeddingBag Linear", _hints.QUANTISED)),
     "nn.quantized": module("Layers of quantised models (by their old path)."),
     "nn.quantized.dynamic": module("Layers with int8 weights whose inputs are rounded in each call (by their old path).", borrowed("nn._quantized", "Linear")),
     "ao.quantization": module(

@@ -197,6 +197,8 @@ def fork(func, *args, **kwargs) -> Future:
 
 def wait(future):
     """What a future of fork holds."""
+    if future is None:
+        raise RuntimeError("Future can't be None")
     return future.wait()
 
 

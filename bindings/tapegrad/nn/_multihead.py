@@ -2,7 +2,7 @@
 
 import math
 
-from .. import _C, Tensor, baddbmm, bmm, cat, zeros, zeros_like
+from .. import _C, Tensor, baddbmm, bmm, cat, promote_types, zeros, zeros_like
 from .. import bool as bool_
 from .._root.overloads import overridable
 from .._warn import warn
@@ -49,6 +49,8 @@ def canonical_mask(mask, mask_name: str, other_type, other_name: str, target_typ
 def _project(query, key, value, weight, bias):
     """The three projections by one weight; a single product where they are of the same tensor."""
     linear = _table["linear"]
+    if bias is not None and bias.dtype != query.dtype and weight.dtype == query.dtype and promote_types(bias.dtype, query.dtype) == query.dtype:
+        bias = bias.to(query.dtype)  # as PyTorch adds it where it cannot take its fast path
     if query is key and key is value:
         return linear(query, weight, bias).chunk(3, -1)
     width = query.size(-1)

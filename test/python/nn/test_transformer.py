@@ -2,6 +2,7 @@
 
 import pytest
 import tapegrad as tg
+from pairs import same_as_torch
 from tapegrad import nn
 from twins import close, compare, ours, pair, take_weights, torch
 
@@ -170,3 +171,14 @@ def test_state_of_other_classes_of_the_family():
     mine, theirs = pair("MultiheadAttention", 6, 3, kdim=4, add_bias_kv=True)
     take_weights(mine, theirs)
     assert {n: tuple(v.shape) for n, v in mine.state_dict().items()} == {n: tuple(v.shape) for n, v in theirs.state_dict().items()}
+
+
+@same_as_torch
+def test_a_bias_of_a_narrower_dtype_is_added(t):
+    layer = t.nn.MultiheadAttention(4, 2, batch_first=True)
+    with t.no_grad():
+        for p in layer.parameters():
+            p.copy_((t.arange(float(p.numel())) * 0.37).sin().reshape(p.shape))
+    layer.in_proj_bias = t.nn.Parameter(layer.in_proj_bias.detach().half())
+    x = (t.arange(24.0) * 0.7).cos().reshape(2, 3, 4)
+    return [round(v, 4) for v in layer.eval()(x, x, x)[0].flatten().tolist()]

@@ -11,6 +11,7 @@ import zipfile
 import numpy as np
 import pytest
 import tapegrad as tg
+from pairs import same_as_torch
 
 torch = pytest.importorskip("torch")
 
@@ -379,3 +380,45 @@ def test_places_of_our_own():
         from tapegrad._files import places
 
         places._packages.pop(0)
+
+
+@same_as_torch
+def test_records_of_an_archive(t):
+    from importlib import import_module
+
+    module, buffer = import_module(f"{t.__name__}.serialization"), io.BytesIO()
+    with module._open_zipfile_writer(buffer) as file:
+        file.write_record("a", b"12345", 5)
+        file.write_record("b/c", b"678", 3)
+    buffer.seek(0)
+    assert module._is_zipfile(buffer) and buffer.tell() == 0 and not module._is_zipfile(io.BytesIO(b"none"))
+    with module._open_zipfile_reader(buffer) as file:
+        found = [file.get_record("a"), file.get_record("b/c"), file.has_record("b/c"), file.has_record("d")]
+    saved = io.BytesIO()
+    t.save({"x": 1}, saved) if t is torch else t.save({"x": 1}, saved, format="torch")
+    saved.seek(0)
+    with module._open_zipfile_reader(saved) as file:
+        return [*found, len(file.get_record("data.pkl")) > 0]
+
+
+def test_bytes_are_read_into_memory_where_the_file_can():
+    class Reads:
+        """Like a file, without `seekable`."""
+
+        def __init__(self, data):
+            self.file, self.calls = io.BytesIO(data), set()
+
+        def readinto(self, view):
+            self.calls.add("readinto")
+            return self.file.readinto(view)
+
+        def __getattr__(self, name):
+            if name not in ("read", "readline", "seek", "tell"):
+                raise AttributeError(name)
+            return getattr(self.file, name)
+
+    for form in ("torch", "tapegrad"):
+        buffer = io.BytesIO()
+        tg.save(tg.arange(20.0), buffer, format=form)
+        file = Reads(buffer.getvalue())
+        assert tg.load(file).tolist() == list(range(20)) and file.calls == {"readinto"}

@@ -407,3 +407,9 @@ def test_complex_elements_as_real_numbers():
     for kind in (float, int):
         with pytest.raises(RuntimeError, match="value cannot be converted"):
             kind(tg.tensor(1.5j))
+
+
+@pytest.mark.parametrize("data", [[[1.0, 2.0], 3.0], [[[1.0, 2.0], 3.0]], [[np.zeros(3), 1.0]], [[np.zeros(3), np.float64(1)]]], ids=range(4))
+def test_a_number_among_sequences_is_a_type_error_as_in_pytorch(data):
+    with pytest.raises(TypeError, match="not a sequence"):
+        tg.tensor(data)
