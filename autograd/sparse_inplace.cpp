@@ -1,9 +1,12 @@
 // In-place operators with sparse operands.
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/sparse/operators.h"
+#include "tapegrad/aten/sparse/products.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/engine/node.h"
+#include "tapegrad/autograd/generated_support.h"
 
 namespace tapegrad::sparse {
 namespace {
@@ -23,6 +26,16 @@ const Tensor& take_in(const char* op, const Tensor& self, const Tensor& b, const
     raw::add_(self, to_dense(b), alpha);
   autograd::bump_version(self, op);
   return self;
+}
+
+// Makes `out` what the result is, in out's form and dtype.
+void set_entries(const char* op, const Tensor& out, const Tensor& result) {
+  check_same_device(op, device(out), device(result));
+  if (!can_cast(result.dtype(), out.dtype())) throw_cannot_cast(op, result.dtype(), out.dtype());
+  const bool compressed = impl_of(out, op).compressed() >= 0;
+  Tensor taken = compressed ? compress(result, form_of(out)) : in_coordinates(result);
+  if (taken.dtype() != out.dtype()) taken = with_values(taken, tapegrad::to(values(taken), out.dtype()));
+  static_cast<SparseImpl*>(out.impl())->assign(impl_of(taken, op));
 }
 
 }  // namespace
@@ -50,6 +63,56 @@ const Tensor& div_(const Tensor& self, const Operand& other, std::optional<std::
 
 const Tensor& neg_(const Tensor& self) {
   tapegrad::neg_(values(self));
+  return self;
+}
+
+void write_to(const char* op, const Tensor& out, const Tensor& result) {
+  const auto known = [](const Tensor& t) { return autograd::needs_grad(t.is_sparse() ? values(t) : t); };
+  if (grad_enabled() && (known(out) || known(result))) autograd::throw_recorded_out(op);
+  if (out.is_sparse()) {
+    TG_CHECK(result.is_sparse(), NotImplemented, "{}: the result is dense, and out is sparse", op);
+    set_entries(op, out, result);
+  } else {
+    write_out(op, out, result.is_sparse() ? to_dense(result) : result);
+  }
+  autograd::bump_version(out, op);
+}
+
+const Tensor& copy_(const Tensor& self, const Operand& given, bool) {
+  const Tensor& src = given.tensor();
+  const bool compressed = self.is_sparse() && impl_of(self, "copy_").compressed() >= 0;
+  TG_CHECK(!compressed || (src.is_sparse() && form_of(self).dim == form_of(src).dim &&
+                           form_of(self).in_blocks() == form_of(src).in_blocks()),
+           Runtime, "copy_: copy of sparse compressed tensors having different layouts is not supported.");
+  TG_CHECK(self.is_sparse() && src.is_sparse(), Runtime,
+           "copy_: copy_() between dense and sparse Tensors is not implemented\nuse to_dense() or to_sparse()");
+  const bool recording = grad_enabled() && (autograd::needs_grad(values(self)) || autograd::needs_grad(values(src)));
+  autograd::check_inplace(values(self), "copy_", recording);
+  if (!compressed) {
+    const Tensor taken = tapegrad::to(values(src), self.dtype(), device(self), false, true);
+    const Tensor places = raw::to(indices(src), std::nullopt, device(self), false, true);
+    const SparseImpl& from = impl_of(src, "copy_");
+    TG_CHECK(from.compressed() < 0, Runtime, "copy_: expected coordinates: got a compressed tensor\nuse to_sparse()");
+    const auto made = make_intrusive<SparseImpl>(places, taken, src.sizes(), from.coalesced());
+    static_cast<SparseImpl*>(self.impl())->assign(*made);
+  } else {
+    for (int64_t d = 0; d < std::min(self.ndim(), src.ndim()); ++d)
+      TG_CHECK(
+          self.size(d) == src.size(d), Runtime,
+          "copy_: expected shapes of self and src to match along dimension {} for a compressed tensor: got {} and {}",
+          d, self.size(d), src.size(d));
+    TG_CHECK(self.ndim() == src.ndim(), Runtime, "copy_: expected as many dimensions: got {} and {}", self.ndim(),
+             src.ndim());
+    TG_CHECK(form_of(self).block == form_of(src).block, Runtime,
+             "copy_: copy of sparse compressed tensors having different block sizes is not supported");
+    TG_CHECK(indices(self).size(1) == indices(src).size(1), Runtime,
+             "copy_: only sparse compressed tensors with the same number of specified elements are supported.");
+    tapegrad::copy_(values(self), values(src));
+    raw::copy_(indices(self), indices(src));
+    raw::copy_(impl_of(self, "copy_").starts(), impl_of(src, "copy_").starts());
+    static_cast<SparseImpl*>(self.impl())->set_coalesced(impl_of(src, "copy_").coalesced());
+  }
+  autograd::bump_version(self, "copy_");
   return self;
 }
 

@@ -57,7 +57,7 @@ def _operator_file(family: str, ops: list[Op], methods: dict[str, list[str]], ta
             public += emit_dispatch.emit_public_function(f, names, emit_tape.has_tape(op))
     rules = ['#include "tapegrad/aten/batch/rules.h"'] if any((emit_batch.expression(op) or "").startswith("batch::") for op in ops) else []
     rules += ['#include "tapegrad/c10/random/default_generators.h"'] if any(op.is_random for op in ops) else []
-    rules += ['#include "tapegrad/aten/sparse/products.h"'] if family == "linalg" and any(op.get("sparse") for op in ops) else []
+    rules += ['#include "tapegrad/aten/sparse/products.h"'] if family in ("copy", "create", "linalg", "pointwise", "solve", "sparse") else []
     body = [
         "", "namespace tapegrad {", "", *loops, "namespace entries {", *entries, "}  // namespace entries", "",
         "namespace raw {", "namespace {", *plain, "}  // namespace", "}  // namespace raw", "",

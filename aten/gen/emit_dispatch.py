@@ -54,7 +54,8 @@ class Function:
 
     @property
     def is_sparse(self) -> bool:
-        return self.name in (self.op.get("sparse") or ())
+        rows = self.op.get("sparse") or ()  # "values": on those of the one tensor; out= is made of the form without it
+        return rows == "values" or self.name in rows or bool(rows) and self.form == "Out"
 
     @property
     def plain(self) -> str:
@@ -101,7 +102,7 @@ def emit_table(f: Function, bodies: set[str]) -> str:
     batched = f"&raw::batched_{f.name}" if emit_batch.expression(op) and f.below_bits and f.form != "Out" else ""
     steps = [f"&tapegrad::{f.name}", body, f"&{f.plain}"]
     if f.is_sparse or batched:
-        steps.append(f"&sparse::{f.name}" if f.is_sparse else "nullptr")
+        steps.append(f"&{'tapegrad' if f.form == 'Out' or op.get('sparse') == 'values' else 'sparse'}::{f.name}" if f.is_sparse else "nullptr")
     steps += [batched] if batched else []
     masks = ", ".join(_mask(op, wanted) for wanted in (
         lambda a: a.name in emit_batch.DIMS and a.type.startswith("int"), lambda a: a.name in emit_batch.SIZES and a.type == "int[]",

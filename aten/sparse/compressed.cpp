@@ -168,7 +168,8 @@ Tensor joined_blocks(const Tensor& blocks, IntSpan along, IntSpan sizes) {
   return reshape(tapegrad::transpose(reshape(blocks, divided), dims - 1, dims), sizes);
 }
 
-Tensor compress(const Tensor& t, const Form& form) {
+namespace {
+Tensor compressed_anew(const Tensor& t, const Form& form) {
   const SparseImpl& impl = impl_of(t, "to_sparse");
   const Form now = form_of(t);
   if (now.dim == form.dim && now.block == form.block) return t;
@@ -196,6 +197,16 @@ Tensor compress(const Tensor& t, const Form& form) {
   }
   if (impl.coalesced() && form.dim == 0) return packed(index, entries(t), form, t.sizes());
   return sorted(index, entries(t), {}, form, t.sizes());
+}
+}  // namespace
+
+Tensor compress(const Tensor& t, const Form& form) {
+  const Tensor made = compressed_anew(t, form);
+  const Tensor &before = impl_of(t, "to_sparse").starts(), &starts = impl_of(made, "to_sparse").starts();
+  if (!before.defined() || before.dtype() == starts.dtype()) return made;
+  const SparseImpl& impl = impl_of(made, "to_sparse");  // int32 stays int32
+  return Tensor(make_intrusive<SparseImpl>(impl.indices(), impl.values(), made.sizes(), impl.coalesced(),
+                                           impl.compressed(), raw::to(starts, before.dtype())));
 }
 
 Tensor compress_dense(const Tensor& t, const Form& form, int64_t dense_dims) {

@@ -20,4 +20,15 @@ TensorSpec coo_mm_shape(const Tensor& indices, const Tensor& values, const Tenso
   return {{rows, dense.size(1)}, dense.dtype(), dense.device(), {}};
 }
 
+TensorSpec coo_solve_shape(const Tensor& indices, const Tensor& values, const Tensor& B, bool, bool) {
+  TG_CHECK(indices.ndim() == 2 && indices.size(0) == 2 && indices.dtype() == DType::int64 && values.ndim() == 1 &&
+               values.size(0) == indices.size(1),
+           Runtime, "sparse triangular_solve: expected indices (2, nnz) and values (nnz): got {} and {}",
+           format_ints(indices.sizes()), format_ints(values.sizes()));
+  TG_CHECK(B.ndim() == 2 && values.dtype() == B.dtype() && (B.is_floating_point() || B.is_complex()), Runtime,
+           "sparse triangular_solve: expected two matrices of one floating or complex dtype: got {} and {} of sizes {}",
+           values.dtype(), B.dtype(), format_ints(B.sizes()));
+  return {DimVector(B.sizes()), B.dtype(), B.device(), {}};
+}
+
 }  // namespace tapegrad

@@ -11,6 +11,7 @@
 #include "tapegrad/aten/functions_sort.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/index/subscript.h"
+#include "tapegrad/aten/sparse/blocks.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/aten/view/geometry.h"
 
@@ -37,7 +38,27 @@ Tensor sub(const Tensor& input, const Operand& other, const Scalar& alpha) {
   return sum_of(input, with_values(b, tapegrad::neg(tapegrad::mul(values(b), alpha))));
 }
 
+namespace {
+// Of two sparse tensors, at the places that both have, in the form of the first.
+Tensor product_of_both(const Tensor& a, const Tensor& given) {
+  check_same_device("mul", device(a), device(given));
+  TG_CHECK(a.sizes() == given.sizes() && sparse_dims(a) == sparse_dims(given), Runtime,
+           "mul: sparse tensors do not broadcast: got {} and {} with {} and {} sparse dimensions",
+           format_ints(a.sizes()), format_ints(given.sizes()), sparse_dims(a), sparse_dims(given));
+  const Tensor x = coalesce(in_coordinates(a)), y = coalesce(in_coordinates(given));
+  const DimVector along(a.sizes().subspan(0, static_cast<size_t>(sparse_dims(a))));
+  const Tensor p = flat_index(indices(x), along), q = flat_index(indices(y), along);
+  const Tensor first = raw::select(raw::nonzero(raw::isin(p, Operand(q))), 1, 0);
+  const Tensor second = raw::searchsorted(q, Operand(raw::index_select(p, 0, first)));
+  const Tensor terms =
+      tapegrad::mul(tapegrad::index_select(values(x), 0, first), Operand(tapegrad::index_select(values(y), 0, second)));
+  const Tensor both(make_intrusive<SparseImpl>(raw::index_select(indices(x), 1, first), terms, a.sizes(), true));
+  return impl_of(a, "mul").compressed() < 0 ? both : compress(both, form_of(a));
+}
+}  // namespace
+
 Tensor mul(const Tensor& input, const Operand& other) {
+  if (input.is_sparse() && other.tensor().is_sparse()) return product_of_both(input, other.tensor());
   const Tensor &a = input.is_sparse() ? input : other.tensor(), &b = input.is_sparse() ? other.tensor() : input;
   if (!b.is_sparse() && b.ndim() == 0) return with_values(a, tapegrad::mul(values(a), Operand(b)));
   TG_CHECK(!b.is_sparse() && b.sizes() == a.sizes(), NotImplemented,
@@ -93,9 +114,25 @@ Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
   const int64_t n = input.ndim(), dims = sparse_dims(input), batch = impl.batch_dims();
   dim0 = wrap_dim(dim0, n, "transpose");
   dim1 = wrap_dim(dim1, n, "transpose");
-  if (dim0 == dim1) return input;
-  TG_CHECK(dim0 < dims && dim1 < dims && (dim0 < batch) == (dim1 < batch), NotImplemented,
-           "transpose: only two sparse dimensions can be swapped, or two of batches: got {} and {}", dim0, dim1);
+  const auto view = [&](intrusive_ptr<SparseImpl> of) {
+    of->set_base(impl.base().defined() ? impl.base() : input);
+    return Tensor(std::move(of));
+  };
+  if (dim0 == dim1)
+    return view(make_intrusive<SparseImpl>(impl.indices(), impl.values(), input.sizes(), impl.coalesced(),
+                                           impl.compressed(), impl.starts()));
+  const auto kind = [&](int64_t d) { return d < batch ? "Batch" : d < dims ? "Sparse" : "Dense"; };
+  const bool alike = std::string_view(kind(dim0)) == kind(dim1);
+  TG_CHECK(
+      alike || impl.compressed() < 0 || impl.dense_dims() == 0, Runtime,
+      "transpose: transpose(): hybrid sparse compressed tensors with dense dimensions are not supported: got {}({}) "
+      "and {}({})",
+      dim0, kind(dim0), dim1, kind(dim1));
+  TG_CHECK(alike, Runtime,
+           "transpose: transpose(): can only transpose dimensions of the same type (Batch, Sparse, Dense), got {}({}) "
+           "and {}({})",
+           dim0, kind(dim0), dim1, kind(dim1));
+  TG_CHECK(dim0 < dims, NotImplemented, "transpose: dense dimensions cannot be swapped: got {} and {}", dim0, dim1);
   std::vector<Tensor> rows;
   DimVector sizes(input.sizes());
   for (int64_t d = 0; d < dims; ++d) {
@@ -113,7 +150,7 @@ Tensor transpose(const Tensor& input, int64_t dim0, int64_t dim1) {
     compressed = 1 - compressed;
     if (impl.in_blocks()) values = tapegrad::transpose(values, batch + 1, batch + 2);
   }
-  return Tensor(make_intrusive<SparseImpl>(index, values, sizes, false, compressed, starts));
+  return view(make_intrusive<SparseImpl>(index, values, sizes, false, compressed, starts));
 }
 
 Tensor t(const Tensor& input) {

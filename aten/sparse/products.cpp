@@ -1,5 +1,7 @@
 #include "tapegrad/aten/sparse/products.h"
 
+#include <limits>
+
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_index.h"
@@ -14,6 +16,15 @@
 
 namespace tapegrad::sparse {
 namespace {
+
+void check_product(const char* op, const Tensor& a, const Tensor& b) {
+  TG_CHECK(a.ndim() == 2 && b.ndim() == 2, Runtime, "{}: expected two matrices: got sizes {} and {}", op,
+           format_ints(a.sizes()), format_ints(b.sizes()));
+  TG_CHECK(a.size(1) == b.size(0), Runtime,
+           "{}: shapes {} and {} cannot be multiplied: inner sizes are {} and {} ({}x{} and {}x{})", op,
+           format_ints(a.sizes()), format_ints(b.sizes()), a.size(1), b.size(0), a.size(0), a.size(1), b.size(0),
+           b.size(1));
+}
 
 // Each entry of a meets the entries of one row of b. O(products), in time and memory; recorded.
 Tensor product(const Tensor& a, const Tensor& given) {
@@ -35,15 +46,13 @@ Tensor product(const Tensor& a, const Tensor& given) {
   const Tensor parts[] = {rows, columns};
   const int64_t sizes[] = {a.size(0), b.size(1)};
   const Tensor sum = coalesce(Tensor(make_intrusive<SparseImpl>(raw::stack(parts, 0), terms, sizes, false)));
-  const int dim = impl_of(a, "mm").compressed();
-  return dim >= 0 ? compress(sum, {dim}) : sum;
+  return impl_of(a, "mm").compressed() >= 0 ? compress(sum, {0}) : sum;
 }
 
 }  // namespace
 
 Tensor mm(const Tensor& input, const Tensor& mat2) {
-  TG_CHECK(input.ndim() == 2 && mat2.ndim() == 2 && input.size(1) == mat2.size(0), Runtime,
-           "mm: shapes {} and {} cannot be multiplied", format_ints(input.sizes()), format_ints(mat2.sizes()));
+  check_product("mm", input, mat2);
   if (input.is_sparse() && mat2.is_sparse()) return product(input, mat2);
   if (!input.is_sparse()) return sparse::transpose(sparse::mm(sparse::t(mat2), tapegrad::t(input)), 0, 1);
   TG_CHECK(sparse_dims(input) == 2, NotImplemented, "mm: expected a matrix with two sparse dimensions: got {}",
@@ -53,16 +62,47 @@ Tensor mm(const Tensor& input, const Tensor& mat2) {
 }
 
 Tensor mv(const Tensor& input, const Tensor& vec) {
-  TG_CHECK(input.ndim() == 2 && vec.ndim() == 1 && !vec.is_sparse() && input.size(1) == vec.size(0), Runtime,
-           "mv: expected a sparse matrix and a dense vector of its width: got sizes {} and {}",
-           format_ints(input.sizes()), format_ints(vec.sizes()));
+  TG_CHECK(input.ndim() == 2 && vec.ndim() == 1 && !vec.is_sparse(), Runtime,
+           "mv: expected a sparse matrix and a dense vector: got sizes {} and {}", format_ints(input.sizes()),
+           format_ints(vec.sizes()));
+  TG_CHECK(input.size(1) == vec.size(0), Runtime, "mv: size mismatch, got mat ({}x{}), vec ({})", input.size(0),
+           input.size(1), vec.size(0));
   return tapegrad::squeeze(sparse::mm(input, tapegrad::unsqueeze(vec, 1)), IntSpan({1}));
 }
 
 Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, const Scalar& beta, const Scalar& alpha) {
-  const Tensor product = tapegrad::mul(tapegrad::mm(mat1, mat2), alpha);
-  if (beta.to<double>() == 0) return product;
-  return tapegrad::add(tapegrad::mul(input, beta), product);
+  check_product("addmm", mat1, mat2);
+  Tensor product = tapegrad::mul(tapegrad::mm(mat1, mat2), alpha);
+  const bool sparse = product.is_sparse() && input.is_sparse();
+  if (product.is_sparse() && !sparse) product = to_dense(product);
+  // Not read; what is sparse has no place for what a broadcast would give.
+  if (beta.to<complex128_t>() == complex128_t(0)) return product;
+  Tensor term = tapegrad::mul(input, beta);
+  if (!input.is_sparse()) return tapegrad::add(product, term);
+  return sparse ? tapegrad::add(term, product) : tapegrad::add(product, term);
+}
+
+Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Scalar& beta, const Scalar& alpha) {
+  TG_CHECK(!input.is_sparse(), NotImplemented, "addmv: the vector that is added must be dense\nuse to_dense()");
+  const Tensor product = tapegrad::mul(tapegrad::mv(mat, vec), alpha);
+  if (beta.to<complex128_t>() == complex128_t(0)) return product;
+  return tapegrad::add(product, tapegrad::mul(input, beta));
+}
+
+std::tuple<Tensor, Tensor> triangular_solve(const Tensor& input, const Tensor& A, bool upper, bool transpose,
+                                            bool unitriangular) {
+  TG_CHECK(A.is_sparse() && !input.is_sparse() && A.ndim() == 2 && A.size(0) == A.size(1) && input.ndim() == 2 &&
+               input.size(0) == A.size(0) && sparse_dims(A) == 2,
+           Runtime,
+           "triangular_solve: expected a dense matrix and a square sparse one of its height: got sizes {} and {}",
+           format_ints(input.sizes()), format_ints(A.sizes()));
+  check_same_device("triangular_solve", input.device(), device(A));
+  const Tensor a = elements(A);
+  const Tensor none = empty({0}, A.dtype(), input.device());  // a copy of A is of no use; PyTorch's is empty, too
+  if (values(a).numel() == 0 && !unitriangular)               // singular, which PyTorch says in this way
+    return {full(input.sizes(), Scalar(std::numeric_limits<double>::quiet_NaN()), input.dtype(), input.device()), none};
+  const Tensor places = transpose ? raw::flip(indices(a), IntSpan({0})) : indices(a);
+  return {_coo_solve(places, values(a), input, upper != transpose, unitriangular), none};
 }
 
 Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
@@ -77,6 +117,57 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias) {
   }
   const Tensor product = tapegrad::mm(input, tapegrad::t(weight));
   return bias.defined() ? tapegrad::add(product, bias) : product;
+}
+
+Tensor pow(const Operand& input, const Operand& exponent) {
+  const Tensor& base = input.tensor();
+  TG_CHECK(is_sparse(base) && exponent.tensor().ndim() == 0 && !is_sparse(exponent), NotImplemented,
+           "pow: a sparse tensor is raised to a number alone: got sizes {} and {}", format_ints(base.sizes()),
+           format_ints(exponent.tensor().sizes()));
+  TG_CHECK(exponent.tensor().item().to<complex128_t>().real() > 0, Runtime,
+           "pow: a sparse tensor is raised to numbers above 0: others make no zeros of zeros\nuse to_dense()");
+  const Tensor t = impl_of(base, "pow").compressed() >= 0 ? base : coalesce(base);
+  return with_values(t, tapegrad::pow(values(t), exponent));
+}
+
+Tensor empty_like(const Tensor& input, std::optional<DType> dtype, std::optional<Device> target,
+                  std::optional<MemoryFormat>) {
+  if (impl_of(input, "empty_like").compressed() < 0) return sparse::zeros_like(input, dtype, target, {});
+  const Tensor kept = sparse::to(alias(input), std::nullopt, target, false, false, {});
+  const Tensor places = kept.is_same(input) ? sparse::clone(kept, {}) : kept;
+  return with_values(places, raw::empty_like(values(kept), dtype, std::nullopt, {}));
+}
+
+Tensor new_zeros(const Tensor& input, IntSpan size, std::optional<DType> dtype, std::optional<Device> target) {
+  const SparseImpl& impl = impl_of(input, "new_zeros");
+  const int dim = impl.compressed();
+  const int64_t n = static_cast<int64_t>(size.size()), batch = dim < 0 ? 0 : n - 2;
+  TG_CHECK(batch >= 0, Runtime,
+           "torch.empty: Only batched sparse compressed (non-block) tensors are supported, but got size {}",
+           format_ints(size));
+  TG_CHECK(!impl.in_blocks(), Runtime,
+           "empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got one in blocks");
+  const DType kind = dtype.value_or(input.dtype());
+  const Device at = target.value_or(device(input));
+  DimVector none(size.subspan(0, static_cast<size_t>(batch))), starts(none);
+  none.push_back(0);
+  if (dim >= 0) starts.push_back(size[static_cast<size_t>(batch + dim)] + 1);
+  checked_numel(size, "new_zeros");
+  return Tensor(make_intrusive<SparseImpl>(zeros({n, 0}, DType::int64, at), zeros(none, kind, at), size, true, dim,
+                                           dim < 0 ? Tensor() : zeros(starts, DType::int64, at)));
+}
+
+Tensor zeros_like(const Tensor& input, std::optional<DType> dtype, std::optional<Device> target,
+                  std::optional<MemoryFormat>) {
+  const SparseImpl& impl = impl_of(input, "zeros_like");
+  const DType kind = dtype.value_or(input.dtype());
+  const Device at = target.value_or(device(input));
+  DimVector none(impl.values().sizes());
+  none[static_cast<size_t>(impl.batch_dims())] = 0;  // entries
+  const Tensor places = zeros({impl.indices().size(0), 0}, DType::int64, at);
+  const Tensor starts = impl.starts().defined() ? zeros(impl.starts().sizes(), impl.starts().dtype(), at) : Tensor();
+  return Tensor(
+      make_intrusive<SparseImpl>(places, zeros(none, kind, at), input.sizes(), true, impl.compressed(), starts));
 }
 
 }  // namespace tapegrad::sparse

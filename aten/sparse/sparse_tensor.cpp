@@ -89,10 +89,22 @@ SparseImpl::SparseImpl(Tensor indices, Tensor values, IntSpan sizes, bool coales
       compressed_(compressed),
       starts_(std::move(starts)) {}
 
+void SparseImpl::assign(const SparseImpl& other) {
+  TG_ASSERT(dtype() == other.dtype() && device() == other.device());
+  set_geometry(other.sizes(), other.strides(), 0);
+  indices_ = other.indices_;
+  values_ = other.values_;
+  coalesced_ = other.coalesced_;
+  compressed_ = other.compressed_;
+  starts_ = other.starts_;
+  base_.reset();
+}
+
 void SparseImpl::release_resources() noexcept {
   indices_.reset();
   values_.reset();
   starts_.reset();
+  base_.reset();
   TensorImpl::release_resources();
 }
 
@@ -222,7 +234,8 @@ Tensor from_dense(const Tensor& t, int64_t dims) {
 }
 
 Tensor sum_of(const Tensor& a, const Tensor& b) {
-  TG_CHECK(a.sizes() == b.sizes(), Runtime, "add: sparse tensors do not broadcast: got {} and {}",
+  TG_CHECK(a.sizes() == b.sizes(), Runtime,
+           "add: Expected input tensors to have the same shape, as sparse ones do not broadcast: got {} and {}",
            format_ints(a.sizes()), format_ints(b.sizes()));
   check_same_device("add", device(a), device(b));
   if (!a.is_sparse() || !b.is_sparse()) {

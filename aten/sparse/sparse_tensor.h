@@ -4,7 +4,8 @@
 // neither kernels nor an allocator, so that operators without sparse support refuse it. Indices and values are ordinary
 // tensors on one device, and all work is done by operators on them: on the CPU, where the index of the sparse tensor's
 // device is 0, or on cuda:N, where it is 1 + N. Indices are checked once, when a tensor is made. Immutable but for
-// what is known of the order of the entries; the tensors it holds may be shared.
+// what is known of the order of the entries, and for what is written to (`out=`, copy_); the tensors it holds may be
+// shared.
 //
 // A matrix in a compressed form (CSR by rows, CSC by columns; compressed.cpp) is one whose entries are sorted by that
 // dimension, with `starts` beside them: where each row's or column's entries begin. It keeps its indices as
@@ -28,10 +29,16 @@ class TG_API SparseImpl final : public TensorImpl {
   const Tensor& indices() const noexcept { return indices_; }
   const Tensor& values() const noexcept { return values_; }
   bool coalesced() const noexcept { return coalesced_; }
+  // Takes over the form and entries of another one, of this dtype and on this device. Needs exclusive use of the
+  // tensor.
+  void assign(const SparseImpl& other);
   // What the caller knows of the entries; that they are so is not looked at, as in PyTorch.
   void set_coalesced(bool coalesced) noexcept { coalesced_ = coalesced; }
   int compressed() const noexcept { return compressed_; }
   const Tensor& starts() const noexcept { return starts_; }
+  // Of a transposed one, whose values share the other's memory: what it was made of, else undefined.
+  const Tensor& base() const noexcept { return base_; }
+  void set_base(Tensor base) noexcept { base_ = std::move(base); }
   int64_t batch_dims() const noexcept { return compressed_ < 0 ? 0 : starts_.ndim() - 1; }
   int64_t dense_dims() const noexcept { return ndim() - indices_.size(0); }
   // The dimensions of the values before the dense ones: batches, entries, and two of a block.
@@ -44,7 +51,7 @@ class TG_API SparseImpl final : public TensorImpl {
   void release_resources() noexcept override;
 
  private:
-  Tensor indices_, values_;
+  Tensor indices_, values_, base_;
   bool coalesced_;  // sorted by rows, and every place at most once
   int compressed_;  // the dimension whose indices are compressed, 0 or 1; -1: neither
   Tensor starts_;   // (batch ..., blocks of that dimension + 1) of int64 or, if made of those, int32; undefined for -1

@@ -10,6 +10,7 @@
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/interpreter/errors.h"
 #include "tapegrad/bindings/registry.h"
+#include "tapegrad/bindings/values/value_objects.h"
 #include "tapegrad/c10/memory/available_memory.h"
 #include "tapegrad/c10/threads/stack.h"
 
@@ -83,6 +84,11 @@ bool never_overrides(PyTypeObject* type) noexcept {
          type == &PyEllipsis_Type || type == tensor_type || type == parameter_type;
 }
 
+// `layout=` of a sparse one: what makes such a tensor is written in Python, and is called like an override.
+bool is_sparse_layout(PyObject* o) noexcept {
+  return Py_TYPE(o) == layout_type && reinterpret_cast<PyEnum*>(o)->value != static_cast<int>(Layout::Strided);
+}
+
 bool type_overrides(PyObject* o) noexcept { return !never_overrides(Py_TYPE(o)) && hook_of(Py_TYPE(o)) != nullptr; }
 
 }  // namespace
@@ -90,6 +96,7 @@ bool type_overrides(PyObject* o) noexcept { return !never_overrides(Py_TYPE(o)) 
 bool mode_is_on() noexcept { return state_now != kAllOff && had_modes && !modes().empty(); }
 
 bool overrides_slowly(PyObject* o) noexcept {
+  if (is_sparse_layout(o)) return true;
   if (state_now != kOn || never_overrides(Py_TYPE(o))) return false;
   // The tensors of a list are arguments like any other.
   if (PyTuple_CheckExact(o)) {
@@ -295,6 +302,15 @@ PyObject* call_overridden(PyCFunction entry, PyObject* self, PyObject* const* ar
     return converted(own(call(self, args, nargs, kwnames)), type).release();
   }
   const PyRef given = positional(self, args, nargs), named = keywords(args + nargs, kwnames);
+  if (relevant.all().empty() && !mode_is_on()) {  // a layout
+    const PyRef makers = own(PyImport_ImportModule("tapegrad._root.sparse")),
+                made = own(PyObject_GetAttrString(makers.get(), "made"));
+    const PyRef all = own(PyTuple_New(PyTuple_GET_SIZE(given.get()) + 1));
+    PyTuple_SET_ITEM(all.get(), 0, Py_NewRef(public_function(entry)));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given.get()); ++i)
+      PyTuple_SET_ITEM(all.get(), i + 1, Py_NewRef(PyTuple_GET_ITEM(given.get(), i)));
+    return own(PyObject_Call(made.get(), all.get(), named.get())).release();
+  }
   return ask(public_function(entry), relevant, given.get(), named.get()).release();
   TG_PY_CATCH
 }

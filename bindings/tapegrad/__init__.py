@@ -160,7 +160,7 @@ _LAZY_NAMES = {"Future": "futures", "GradScaler": "amp.grad_scaler", "ScriptModu
                                 "native_channel_shuffle", "native_dropout", "native_group_norm", "native_layer_norm", "set_anomaly_enabled"),
                                "_root.native_forms")}
 _DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
-                   "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "dsmm", "spmm",
+                   "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "dsmm", "hsmm", "hspmm", "saddmm", "smm", "spmm", "sspaddmm",
                    "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
                    "_amp_foreach_non_finite_check_and_unscale_", "_amp_update_scale_", "_check", "_check_index", "_check_tensor_all", "_check_is_size", "_check_not_implemented", "_check_type", "_check_value", "_check_with",
                    "_shape_as_tensor", "eig", "lstsq", "matrix_rank", "solve", "sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "symeig"))

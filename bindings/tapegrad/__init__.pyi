@@ -38,7 +38,8 @@ from ._root import (
 )
 from ._root.deferred import (
     Event as Event, Stream as Stream, Tag as Tag, PyTorchFileReader as PyTorchFileReader, PyTorchFileWriter as PyTorchFileWriter,
-    dsmm as dsmm, get_device_module as get_device_module, spmm as spmm, sym_float as sym_float, sym_int as sym_int,
+    dsmm as dsmm, get_device_module as get_device_module, hsmm as hsmm, hspmm as hspmm, saddmm as saddmm, smm as smm, spmm as spmm,
+    sspaddmm as sspaddmm, sym_float as sym_float, sym_int as sym_int,
     sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum,
 )
 from ._root.lowrank import lu as lu, pca_lowrank as pca_lowrank, svd_lowrank as svd_lowrank

@@ -1,4 +1,5 @@
 // Sparse tensors as Python makes and reads them; _sparse.py gives these functions their public names.
+#include "tapegrad/aten/sparse/products.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/autograd/engine/node.h"
 #include "tapegrad/bindings/arguments/method.h"
@@ -57,6 +58,13 @@ Tensor compress(PyObject* tensor, PyObject* layout, PyObject* blocksize, PyObjec
                        : sparse::compress_dense(t, form, to_int(dense_dims, {kOp, "dense_dim"}));
 }
 
+// Of functions written in Python: their result in the form of `out`.
+Tensor write(PyObject* out, PyObject* result) {
+  const Tensor to = to_tensor(out, {"sparse", "out"});
+  sparse::write_to("sparse", to, to_tensor(result, {"sparse", "result"}));
+  return to;
+}
+
 Tensor mask(PyObject* tensor, PyObject* of) {
   const Tensor like = to_tensor(of, {"sparse_mask", "mask"});
   return sparse::with_values(like, sparse::values_at(to_tensor(tensor, {"sparse_mask", "input"}), like));
@@ -94,6 +102,7 @@ PyMethodDef sparse_functions[] = {
     method<"_sparse_compressed", compressed>(
         "_sparse_compressed(layout, starts, others, values, size, check_invariants)"),
     method<"_sparse_compress", compress>("_sparse_compress(tensor, layout, blocksize, dense_dims)"),
+    method<"_sparse_write", write>("_sparse_write(out, result): out, which is the result then"),
     method<"_sparse_mask", mask>("_sparse_mask(tensor, mask)"),
     method<"_sparse_to_coo", of_tensor<sparse::in_coordinates>>("_sparse_to_coo(tensor)"),
     method<"_sparse_starts", of_tensor<starts_of>>("_sparse_starts(tensor)"),

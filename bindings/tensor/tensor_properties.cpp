@@ -93,6 +93,7 @@ PyObject* read_sizes(const Tensor& t) {
 }
 
 PyObject* base_of(const Tensor& t) {
+  if (t.is_sparse()) return wrap(sparse::impl_of(t, "_base").base());
   const autograd::ViewMeta* view = autograd::view_meta(t);
   return wrap(view ? view->base : Tensor());
 }

@@ -45,6 +45,33 @@ struct AddRows {
   }
 };
 
+// One column of X. Entries are sorted by rows; those outside of the matrix have no key.
+template <class T>
+struct SolveColumn {
+  const uint64_t* keys;
+  const int64_t* order;
+  const int64_t* column;  // of each entry
+  const T *values, *B;
+  T* X;
+  int64_t count, rows, columns;
+  bool upper, unitriangular;
+  TG_DEVICE void operator()(int64_t j) const {
+    int64_t at = upper ? count - 1 : 0;
+    for (int64_t step = 0; step < rows; ++step) {
+      const int64_t row = upper ? rows - 1 - step : step;
+      compute_t<T> sum = steps::widen<T>(B[row * columns + j]), diagonal = compute_t<T>(unitriangular ? 1 : 0);
+      while (upper && at >= 0 && keys[at] > static_cast<uint64_t>(row)) --at;
+      for (; at >= 0 && at < count && keys[at] == static_cast<uint64_t>(row); at += upper ? -1 : 1) {
+        const int64_t k = order[at], other = column[k];
+        if (other == row && !unitriangular) diagonal = math::add(diagonal, steps::widen<T>(values[k]));
+        if (upper ? other <= row : other >= row) continue;
+        sum = math::sub(sum, math::mul(steps::widen<T>(values[k]), steps::widen<T>(X[other * columns + j])));
+      }
+      X[row * columns + j] = steps::narrow<T>(unitriangular ? sum : math::div(sum, diagonal));
+    }
+  }
+};
+
 struct CheckRow {
   const int64_t* index;
   int64_t size, dim;
@@ -79,6 +106,21 @@ void coo_mm_cuda(const Tensor& indices, const Tensor& values, const Tensor& dens
     for_elements(work, n * height * columns,
                  AddRows<T>{sorted.key_data(), sorted.order_data(), data_of<int64_t>(indices) + n, data_of<T>(values),
                             data_of<T>(dense), target_of<T>(out), n, columns, height, width});
+  });
+}
+
+void coo_solve_cuda(const Tensor& indices, const Tensor& values, const Tensor& B, bool upper, bool unitriangular,
+                    const Tensor& out) {
+  const int64_t n = values.size(0), rows = B.size(0), columns = B.size(1);
+  const Work work(out.device(), {&indices, &values, &B, &out});
+  const RowPlaces places{
+      data_of<int64_t>(indices), n, rows, rows, fault_record(out.device().index), "sparse triangular_solve"};
+  const SortedPlaces sorted = sorted_places(work, out.device(), places, n, rows);
+  dispatch_floating_complex(B.dtype(), [&]<class T>() {
+    for_elements(work, columns,
+                 SolveColumn<T>{sorted.key_data(), sorted.order_data(), data_of<int64_t>(indices) + n,
+                                data_of<T>(values), data_of<T>(B), target_of<T>(out), n, rows, columns, upper,
+                                unitriangular});
   });
 }
 

@@ -110,6 +110,49 @@ def dsmm(input, mat2):
     return _C._functions[""]["mm"](input, mat2)
 
 
+@overridable
+def hspmm(mat1, mat2):
+    """The product of a sparse matrix of coordinates and a dense one, as a sparse tensor of the rows that have entries."""
+    from .sparse import sparse_coo_tensor
+
+    if not mat1.is_sparse or mat2._is_any_sparse:
+        raise RuntimeError(f"hspmm: expected a sparse matrix of coordinates and a dense one: got {mat1.layout} and {mat2.layout}")
+    mm = _C._functions[""]["mm"]
+    rows, at = mat1._indices()[0].unique(return_inverse=True)
+    kept = sparse_coo_tensor(_C._functions[""]["stack"]([at, mat1._indices()[1]]), mat1._values(), (rows.numel(), mat1.size(1)))
+    return sparse_coo_tensor(rows.unsqueeze(0), mm(kept, mat2), (mat1.size(0), mat2.size(1)), is_coalesced=True)
+
+
+@overridable
+def hsmm(input, mat2):
+    """hspmm under its old name."""
+    return hspmm(input, mat2)
+
+
+@overridable
+def smm(input, mat2):
+    """The product of a sparse matrix of coordinates and a dense one, as a sparse matrix: hspmm, element by element."""
+    from .sparse import sparse_coo_tensor
+
+    rows = hspmm(input, mat2)
+    count, width = rows._nnz(), mat2.size(1)
+    ops = _C._functions[""]
+    places = ops["stack"]([rows._indices()[0].repeat_interleave(width), ops["arange"](width, device=mat2.device).repeat(count)])
+    return sparse_coo_tensor(places, rows._values().reshape(-1), rows.shape, is_coalesced=True)
+
+
+@overridable
+def sspaddmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """beta input + alpha mat1 mat2 of sparse matrices of coordinates and a dense mat2, as a sparse matrix."""
+    return input * beta + smm(mat1, mat2) * alpha
+
+
+@overridable
+def saddmm(input, mat1, mat2, *, beta=1, alpha=1):
+    """sspaddmm under its old name."""
+    return sspaddmm(input, mat1, mat2, beta=beta, alpha=alpha)
+
+
 def _assert(condition, message: str) -> None:
     """AssertionError with the message unless the condition holds."""
     assert condition, message

@@ -146,6 +146,33 @@ def _constructor(expected):
 sparse_csr_tensor, sparse_csc_tensor, sparse_bsr_tensor, sparse_bsc_tensor = map(_constructor, _COMPRESSED)
 
 
+def _without_entries(size, layout, dtype, device):
+    """A sparse tensor of zeros."""
+    if layout in _IN_BLOCKS:
+        raise RuntimeError(f"empty_sparse_compressed expected sparse compressed (non-block) tensor layout but got {layout}")
+    return to_sparse(_root["zeros"]((0, 0), dtype=dtype, device=device), layout=layout).new_zeros(size)
+
+
+def made(function, *args, layout, **given):
+    """What a function that makes tensors gives for a layout that is sparse."""
+    name = function.__name__
+    like = args[0] if args and isinstance(args[0], Tensor) else given.pop("input", None)
+    requires_grad, dtype, device = given.pop("requires_grad", False), given.get("dtype"), given.get("device")
+    if name not in ("empty", "zeros", "new_empty", "new_zeros", "empty_like", "zeros_like", "ones_like") or given.get("out") is not None:
+        raise NotImplementedError(f"{name}: tensors of layout {layout} are not made by it")
+    if like is not None and like._is_any_sparse and layout == like.layout and name.endswith("_like"):
+        result = function(like, dtype=dtype, device=device)
+    elif name in ("empty_like", "ones_like"):
+        raise RuntimeError(f"{name}: empty_like with different sparse layout is not supported (self is {like.layout} but you requested {layout})")
+    elif name == "zeros_like":
+        result = _without_entries(tuple(like.shape), layout, dtype or like.dtype, device or like.device)
+    else:
+        size = args[like is not None:] or given["size"]
+        size = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+        result = _without_entries(tuple(size), layout, dtype or (like.dtype if like is not None else None), device or (like.device if like is not None else None))
+    return result.requires_grad_() if requires_grad else result
+
+
 def _validate_sparse_compressed_tensor_args(compressed_indices, plain_indices, values, size, layout, check_pinning=None) -> None:
     """Raises what sparse_compressed_tensor with check_invariants does."""
     sparse_compressed_tensor(compressed_indices, plain_indices, values, size, layout=layout, check_invariants=True)
@@ -194,7 +221,8 @@ def values(self):
     """The values of a coalesced or compressed sparse tensor: (nnz, dense sizes ...)."""
     if self.is_sparse:
         _need_coalesced(self, "values")
-    return _C._sparse_values(self)
+    found = _C._sparse_values(self)
+    return found if self._base is None else found.view(found.shape)  # of what is transposed, a view like itself
 
 
 def to_dense(self, dtype=None, *, masked_grad=None):

@@ -246,7 +246,7 @@ from .streams import (  # noqa: E402
     stream,
 )
 
-_LAZY = ("amp", "comm")
+_LAZY = ("amp", "comm", "sparse")
 
 
 def __getattr__(name: str):

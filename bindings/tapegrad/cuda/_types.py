@@ -12,12 +12,16 @@ class _CudaTensorType(_TensorType):
     def __instancecheck__(cls, instance) -> bool:
         return isinstance(instance, Tensor) and instance.is_cuda and instance.dtype == cls.dtype
 
-    def __call__(cls, *args):
+    @staticmethod
+    def need_device(cls) -> None:
         from . import is_available
 
         if not is_available():
-            raise TypeError(f"type cuda.{cls.__name__} not available: tapegrad was installed without its CUDA library, or there is no "
+            raise TypeError(f"type {cls.__module__.partition('.')[2]}.{cls.__name__} not available: tapegrad was installed without its CUDA library, or there is no "
                             "CUDA device\nuse device='cpu', or ask tapegrad.cuda.is_available() first")
+
+    def __call__(cls, *args):
+        _CudaTensorType.need_device(cls)
         if args and all(isinstance(size, int) for size in args):  # memory as it comes, without a copy
             return empty(args, dtype=cls.dtype, device="cuda")
         given = [value.cpu() if isinstance(value, Tensor) else value for value in args]

@@ -165,7 +165,7 @@ def test_mistakes(args, text):
 REFUSED = [lambda s: s.numpy(), lambda s: s.tolist(), lambda s: s.exp(), lambda s: s[0:1], lambda s: s.view(-1), lambda s: s.reshape(6), lambda s: tg.cat([s, s]),
            lambda s: s.add_(1), lambda s: s.add_(s), lambda s: s.mul_(tg.ones(2, 3)), lambda s: tg.zeros(2, 3).mul_(s), lambda s: s.copy_(tg.zeros(2, 3)), lambda s: tg.zeros(2, 3).copy_(s), lambda s: tg.zeros(3, 2).add_(s), lambda s: tg.zeros(2, 3).long().add_(s),
            lambda s: tg.zeros(2, 3, requires_grad=True).add_(s), lambda s: (tg.zeros(2, 3, requires_grad=True) * 1).sub_(s),
-           lambda s: s.to("meta"), lambda s: tg.zeros_like(s), lambda s: s + tg.ones(2, 3), lambda s: s @ s, lambda s: s.item(),
+           lambda s: s.to("meta"), lambda s: tg.rand_like(s), lambda s: s + tg.ones(2, 3), lambda s: s @ s, lambda s: s.item(),
            lambda s: list(s), lambda s: s.max(), lambda s: s == s, lambda s: s.sort(), lambda s: s.nonzero(), lambda s: tg.from_dlpack(s), lambda s: s.resize_(9),
            lambda s: s.unsqueeze(0), lambda s: s.contiguous().exp(), lambda s: s.expand(2, 2, 3),
            lambda s: tg.nn.functional.linear(tg.tensor(1.0), s), lambda s: tg.where(s, 1.0, 2.0), lambda s: tg.zeros(2, 3).masked_fill_(s, 1), lambda s: s.fill_(2),
