@@ -53,6 +53,37 @@ Rows by_rows(const char* op, const int64_t* row, int64_t n, int64_t rows, int64_
   return r;
 }
 
+// Sums of `count` columns that begin at some element of a row, in registers where the compiler can be told so.
+template <class T, int64_t count, class C = compute_t<T>>
+struct Sums {
+  C sums[count] = {};
+  void add(C factor, const T* x) {
+    for (int64_t c = 0; c < count; ++c) sums[c] += factor * C(x[c]);
+  }
+  void store(T* y) const {
+    if constexpr (std::is_same_v<C, T>)
+      std::copy_n(sums, count, y);
+    else
+      convert_line(y, sums, count);
+  }
+};
+
+template <class T, int64_t count>
+  requires(std::is_floating_point_v<T> && count * sizeof(T) >= 16)
+struct Sums<T, count, T> {
+  static constexpr int64_t kBytes = std::min<int64_t>(count * static_cast<int64_t>(sizeof(T)), 64);
+  static constexpr int64_t kParts = count * static_cast<int64_t>(sizeof(T)) / kBytes;
+  typedef T Part __attribute__((vector_size(kBytes)));
+  typedef T Loose __attribute__((vector_size(kBytes), aligned(alignof(T)), may_alias));
+  Part sums[kParts] = {};
+  void add(T factor, const T* x) {
+    for (int64_t p = 0; p < kParts; ++p) sums[p] += factor * reinterpret_cast<const Loose*>(x)[p];
+  }
+  void store(T* y) const {
+    for (int64_t p = 0; p < kParts; ++p) reinterpret_cast<Loose*>(y)[p] = sums[p];
+  }
+};
+
 }  // namespace
 
 void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense, int64_t rows, const Tensor& out) {
@@ -70,8 +101,7 @@ void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense
     T* to = static_cast<T*>(out.data_ptr());
     // `count` columns, a constant, of row `in` of the rows of one block.
     const auto tile = [&](int64_t row, int64_t in, int64_t column, auto count) {
-      C sums[kTile];  // of all sizes: exact ones are taken apart into scalars by GCC 12
-      for (int64_t c = 0; c < count; ++c) sums[c] = C(0);
+      Sums<T, count> sums;
       const int64_t *columns = index + n, *order = r.order.empty() ? nullptr : r.order.data();
       const int64_t end = r.starts[static_cast<size_t>(row) + 1], step = width * cols;
       const T *first = from + column, *weights = value + in * width;
@@ -79,16 +109,9 @@ void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense
         const int64_t e = order ? order[k] : k;
         if (k + 8 < n) __builtin_prefetch(first + columns[order ? order[k + 8] : k + 8] * step);
         const T *v = weights + e * height * width, *x = first + columns[e] * step;
-        for (int64_t j = 0; j < width; ++j, x += cols) {
-          const C factor(v[j]);
-          for (int64_t c = 0; c < count; ++c) sums[c] += factor * C(x[c]);
-        }
+        for (int64_t j = 0; j < width; ++j, x += cols) sums.add(C(v[j]), x);
       }
-      T* y = to + (row * height + in) * cols + column;
-      if constexpr (std::is_same_v<C, T>)
-        std::copy_n(sums, static_cast<int64_t>(count), y);
-      else
-        convert_line(y, sums, static_cast<int64_t>(count));
+      sums.store(to + (row * height + in) * cols + column);
     };
     const int64_t part = high >= 64 ? cols : std::max<int64_t>(kTile, (cols + 15) / 16);
     const int64_t parts = std::max<int64_t>(1, (cols + part - 1) / std::max<int64_t>(part, 1));

@@ -112,3 +112,9 @@ def cdist(make):
 def _coo_mm(make):
     import tapegrad
     return [((tapegrad.tensor([[0, 2, 2], [1, 0, 1]]), make((3,)), make((2, 4)), 3), {})]
+
+
+def _coo_solve(make):
+    import tapegrad
+    places = tapegrad.tensor([[0, 1, 2, 2, 0], [0, 1, 2, 0, 1]])
+    return [((places, make((5,)).abs() + 1, make((3, 2)), upper, unit), {}) for upper in (True, False) for unit in (True, False)]
