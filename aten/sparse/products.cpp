@@ -75,8 +75,8 @@ Tensor addmm(const Tensor& input, const Tensor& mat1, const Tensor& mat2, const 
   Tensor product = tapegrad::mul(tapegrad::mm(mat1, mat2), alpha);
   const bool sparse = product.is_sparse() && input.is_sparse();
   if (product.is_sparse() && !sparse) product = to_dense(product);
-  // Not read; what is sparse has no place for what a broadcast would give.
-  if (beta.to<complex128_t>() == complex128_t(0)) return product;
+  if (beta.to<complex128_t>() == complex128_t(0))  // not read; its form counts
+    return sparse && impl_of(input, "addmm").compressed() >= 0 ? compress(product, form_of(input)) : product;
   Tensor term = tapegrad::mul(input, beta);
   if (!input.is_sparse()) return tapegrad::add(product, term);
   return sparse ? tapegrad::add(term, product) : tapegrad::add(product, term);

@@ -22,50 +22,61 @@ struct RowPlaces {
   }
 };
 
+// Entries sorted by their rows, equal rows in their order; those outside of the matrix have no key.
+template <class T>
+struct Entries {
+  const uint64_t* keys;
+  const int64_t *order, *column;  // which entry has each key, and of each entry
+  const T* values;
+  int64_t count;
+};
+template <class T>
+Entries<T> entries(const SortedPlaces& sorted, const Tensor& indices, const Tensor& values) {
+  const int64_t n = values.size(0);
+  return {sorted.key_data(), sorted.order_data(), data_of<int64_t>(indices) + n, data_of<T>(values), n};
+}
+
 template <class T>
 struct AddRows {
-  const uint64_t* keys;
-  const int64_t* order;
-  const int64_t* column;  // of each entry
-  const T *values, *dense;
+  Entries<T> e;
+  const T* dense;
   T* out;
-  int64_t count, columns, height, width;  // of all blocks; those of an element are of one
+  int64_t columns, height, width;  // of all blocks; those of an element are of one
   TG_DEVICE void operator()(int64_t i) const {
     const int64_t j = i % columns, first = i / columns / height, row = i / columns % height;
-    if (!begins_place(keys, first)) return;
-    const uint64_t key = keys[first];
+    if (!begins_place(e.keys, first)) return;
+    const uint64_t key = e.keys[first];
     compute_t<T> sum = compute_t<T>(0);
-    for (int64_t e = first; e < count && keys[e] == key; ++e) {
-      const int64_t k = order[e];
+    for (int64_t at = first; at < e.count && e.keys[at] == key; ++at) {
+      const int64_t k = e.order[at];
       for (int64_t w = 0; w < width; ++w)
-        sum = math::add(sum, math::mul(steps::widen<T>(values[(k * height + row) * width + w]),
-                                       steps::widen<T>(dense[(column[k] * width + w) * columns + j])));
+        sum = math::add(sum, math::mul(steps::widen<T>(e.values[(k * height + row) * width + w]),
+                                       steps::widen<T>(dense[(e.column[k] * width + w) * columns + j])));
     }
     out[(static_cast<int64_t>(key) * height + row) * columns + j] = steps::narrow<T>(sum);
   }
 };
 
-// One column of X. Entries are sorted by rows; those outside of the matrix have no key.
+// One column of X.
 template <class T>
 struct SolveColumn {
-  const uint64_t* keys;
-  const int64_t* order;
-  const int64_t* column;  // of each entry
-  const T *values, *B;
+  Entries<T> e;
+  int64_t rows, columns;
+  const T* B;
   T* X;
-  int64_t count, rows, columns;
   bool upper, unitriangular;
   TG_DEVICE void operator()(int64_t j) const {
-    int64_t at = upper ? count - 1 : 0;
+    int64_t at = upper ? e.count - 1 : 0;
     for (int64_t step = 0; step < rows; ++step) {
       const int64_t row = upper ? rows - 1 - step : step;
+      const auto key = static_cast<uint64_t>(row);
       compute_t<T> sum = steps::widen<T>(B[row * columns + j]), diagonal = compute_t<T>(unitriangular ? 1 : 0);
-      while (upper && at >= 0 && keys[at] > static_cast<uint64_t>(row)) --at;
-      for (; at >= 0 && at < count && keys[at] == static_cast<uint64_t>(row); at += upper ? -1 : 1) {
-        const int64_t k = order[at], other = column[k];
-        if (other == row && !unitriangular) diagonal = math::add(diagonal, steps::widen<T>(values[k]));
+      while (upper && at >= 0 && e.keys[at] > key) --at;
+      for (; at >= 0 && at < e.count && e.keys[at] == key; at += upper ? -1 : 1) {
+        const int64_t k = e.order[at], other = e.column[k];
+        if (other == row && !unitriangular) diagonal = math::add(diagonal, steps::widen<T>(e.values[k]));
         if (upper ? other <= row : other >= row) continue;
-        sum = math::sub(sum, math::mul(steps::widen<T>(values[k]), steps::widen<T>(X[other * columns + j])));
+        sum = math::sub(sum, math::mul(steps::widen<T>(e.values[k]), steps::widen<T>(X[other * columns + j])));
       }
       X[row * columns + j] = steps::narrow<T>(unitriangular ? sum : math::div(sum, diagonal));
     }
@@ -103,9 +114,9 @@ void coo_mm_cuda(const Tensor& indices, const Tensor& values, const Tensor& dens
                          fault_record(out.device().index), "sparse mm"};
   const SortedPlaces sorted = sorted_places(work, out.device(), places, n, rows / height);
   dispatch_floating_complex(dense.dtype(), [&]<class T>() {
-    for_elements(work, n * height * columns,
-                 AddRows<T>{sorted.key_data(), sorted.order_data(), data_of<int64_t>(indices) + n, data_of<T>(values),
-                            data_of<T>(dense), target_of<T>(out), n, columns, height, width});
+    for_elements(
+        work, n * height * columns,
+        AddRows<T>{entries<T>(sorted, indices, values), data_of<T>(dense), target_of<T>(out), columns, height, width});
   });
 }
 
@@ -113,14 +124,13 @@ void coo_solve_cuda(const Tensor& indices, const Tensor& values, const Tensor& B
                     const Tensor& out) {
   const int64_t n = values.size(0), rows = B.size(0), columns = B.size(1);
   const Work work(out.device(), {&indices, &values, &B, &out});
-  const RowPlaces places{
-      data_of<int64_t>(indices), n, rows, rows, fault_record(out.device().index), "sparse triangular_solve"};
+  const RowPlaces places{data_of<int64_t>(indices), n, rows, rows, fault_record(out.device().index),
+                         "sparse triangular_solve"};
   const SortedPlaces sorted = sorted_places(work, out.device(), places, n, rows);
   dispatch_floating_complex(B.dtype(), [&]<class T>() {
     for_elements(work, columns,
-                 SolveColumn<T>{sorted.key_data(), sorted.order_data(), data_of<int64_t>(indices) + n,
-                                data_of<T>(values), data_of<T>(B), target_of<T>(out), n, rows, columns, upper,
-                                unitriangular});
+                 SolveColumn<T>{entries<T>(sorted, indices, values), rows, columns, data_of<T>(B), target_of<T>(out),
+                                upper, unitriangular});
   });
 }
 
