@@ -108,6 +108,26 @@ PyObject* register_hook(PyTensor& self, PyObject* hook) {
   return wrap_handle(autograd::add_tensor_hook(self.tensor, TensorHook{share(hook)}));
 }
 
+// (id, callable) of each hook on the gradient that is there.
+PyRef hooks_of(PyTensor& self) {
+  PyRef found = own(PyList_New(0));
+  const auto add = [&](uint64_t id, const autograd::NodeHooks::Hook& hook) {
+    const auto* of = hook.target<TensorHook>();
+    if (of == nullptr) return;
+    const PyRef pair = own(Py_BuildValue("KO", static_cast<unsigned long long>(id), of->callable->get()));
+    check_status(PyList_Append(found.get(), pair.get()));
+  };
+  const auto* known = autograd::meta(self.tensor);
+  if (const auto node = autograd::grad_fn_of(self.tensor)) {
+    if (node->hooks)
+      for (const auto& h : node->hooks->tensor)
+        if (h.output == known->output) add(h.id, h.hook);
+  } else if (known && known->hooks) {
+    for (const auto& [id, hook] : known->hooks->grad) add(id, hook);
+  }
+  return found;
+}
+
 PyObject* register_post_accumulate(PyTensor& self, PyObject* hook) {
   check_callable(hook, "register_post_accumulate_grad_hook");
   return wrap_handle(autograd::add_post_accumulate_hook(self.tensor, LeafHook{share(hook)}));
@@ -121,6 +141,7 @@ PyMethodDef tensor_hook_methods[] = {
     method<"register_hook", register_hook>(
         "register_hook($self, hook)\n--\n\nCalls hook(grad) when the gradient of this tensor is complete; what it "
         "returns, if not None, takes the gradient's place. Returns a handle whose remove() takes the hook off."),
+    method<"_hooks", hooks_of>("_hooks($self)\n--\n\n(id, hook) of those that register_hook has put on."),
     method<"register_post_accumulate_grad_hook", register_post_accumulate>(
         "register_post_accumulate_grad_hook($self, hook)\n--\n\nCalls hook(tensor) after the gradient has been "
         "added to .grad."),

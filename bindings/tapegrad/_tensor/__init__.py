@@ -404,6 +404,13 @@ def _is_view(self):
     return self._base is not None
 
 
+def _backward_hooks(self):
+    """The hooks that register_hook has put on, by number, or None."""
+    from collections import OrderedDict
+
+    return OrderedDict(self._hooks()) or None
+
+
 def module_load(self, other, assign=False):
     """What a parameter becomes when a state is loaded: itself with other's values, or other with assign."""
     return other.detach() if assign else self.copy_(other).detach()
@@ -503,6 +510,7 @@ def _install():
     type_.__name__, type_.__qualname__ = "type", "Tensor.type"
     Tensor.type = _asking(type_)
     Tensor.__array_priority__ = 1000
+    Tensor._backward_hooks = property(_backward_hooks, doc=_backward_hooks.__doc__)
     Tensor.__init_subclass__ = classmethod(_subclassed)
     Tensor.__torch_dispatch__ = classmethod(_torch_dispatch)
     Tensor._make_wrapper_subclass = staticmethod(_make_wrapper_subclass)

@@ -5,6 +5,7 @@ import threading
 import pytest
 import tapegrad as tg
 from autograd.leaves import leaf
+from pairs import same_as_torch
 from tapegrad.autograd import graph
 
 
@@ -291,3 +292,16 @@ def test_hooks_that_are_marked_as_not_for_files():
     x.register_hook(double)
     x.sum().backward()
     assert x.grad.tolist() == [2, 2] and double.__torch_unserializable__
+
+
+@same_as_torch
+def test_hooks_are_listed(t):
+    leaf = t.ones(2, requires_grad=True)
+    result, found = leaf * 2, [leaf._backward_hooks, t.nn.Parameter(t.ones(1))._backward_hooks, t.ones(2)._backward_hooks]
+    first, second = (lambda g: g), (lambda g: g * 2)
+    handle = leaf.register_hook(first)
+    leaf.register_hook(second)
+    result.register_hook(second)
+    found += [list(x._backward_hooks.values()) == hooks for x, hooks in ((leaf, [first, second]), (result, [second]))]
+    handle.remove()
+    return [*found, list(leaf._backward_hooks.values()) == [second]]
