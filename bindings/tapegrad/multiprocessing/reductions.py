@@ -56,7 +56,7 @@ def _handle_of(tensor) -> bytes:
 def reduce_tensor(tensor):
     """The shared form of a Tensor or Parameter; the tensor itself lies in shared memory afterwards."""
     if tensor.requires_grad and not tensor.is_leaf:
-        raise RuntimeError("multiprocessing: a tensor that requires_grad and is no leaf cannot pass to another process: got the result "
+        raise RuntimeError("multiprocessing: a tensor with a history on the tape (requires_grad, and no leaf) cannot pass to another process: got the result "
                            f"of {tensor.grad_fn.name() if hasattr(tensor.grad_fn, 'name') else tensor.grad_fn}\n"
                            "send tensor.detach()")
     if tensor._is_any_sparse or tensor.is_meta or getattr(tensor, "__dict__", None):

@@ -10,7 +10,6 @@ HERE = os.path.dirname(__file__)
 
 # Names that are not there, and why. This list may only get shorter.
 MISSING = {
-    "torch.Tensor._backward_hooks": "hooks live in the native part; register_hook gives a handle",
     "torch.Tensor._cdata": "an address in PyTorch's own library",
     "torch.Tensor.dequantize": "quantised tensors are not there",
     "torch.Tensor.q_scale": "quantised tensors are not there",
