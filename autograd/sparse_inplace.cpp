@@ -1,4 +1,5 @@
 // In-place operators with sparse operands.
+#include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/iterate/outputs.h"
@@ -88,14 +89,10 @@ const Tensor& copy_(const Tensor& self, const Operand& given, bool) {
            "copy_: copy_() between dense and sparse Tensors is not implemented\nuse to_dense() or to_sparse()");
   const bool recording = grad_enabled() && (autograd::needs_grad(values(self)) || autograd::needs_grad(values(src)));
   autograd::check_inplace(values(self), "copy_", recording);
-  if (!compressed) {
-    const Tensor taken = tapegrad::to(values(src), self.dtype(), device(self), false, true);
-    const Tensor places = raw::to(indices(src), std::nullopt, device(self), false, true);
-    const SparseImpl& from = impl_of(src, "copy_");
-    TG_CHECK(from.compressed() < 0, Runtime, "copy_: expected coordinates: got a compressed tensor\nuse to_sparse()");
-    const auto made = make_intrusive<SparseImpl>(places, taken, src.sizes(), from.coalesced());
-    static_cast<SparseImpl*>(self.impl())->assign(*made);
-  } else {
+  const SparseImpl& from = impl_of(src, "copy_");
+  TG_CHECK(compressed || from.compressed() < 0, Runtime,
+           "copy_: expected coordinates: got a compressed tensor\nuse to_sparse()");
+  if (compressed) {
     for (int64_t d = 0; d < std::min(self.ndim(), src.ndim()); ++d)
       TG_CHECK(
           self.size(d) == src.size(d), Runtime,
@@ -107,10 +104,18 @@ const Tensor& copy_(const Tensor& self, const Operand& given, bool) {
              "copy_: copy of sparse compressed tensors having different block sizes is not supported");
     TG_CHECK(indices(self).size(1) == indices(src).size(1), Runtime,
              "copy_: only sparse compressed tensors with the same number of specified elements are supported.");
+  }
+  // Other tensors may have the same places, of which none sees a change: where they stay, the values are written to.
+  if (compressed && device(self) == device(src) && tapegrad::equal(indices(self), indices(src))) {
     tapegrad::copy_(values(self), values(src));
-    raw::copy_(indices(self), indices(src));
-    raw::copy_(impl_of(self, "copy_").starts(), impl_of(src, "copy_").starts());
-    static_cast<SparseImpl*>(self.impl())->set_coalesced(impl_of(src, "copy_").coalesced());
+  } else {
+    const auto taken = [&](const Tensor& t, std::optional<DType> dtype) {
+      return t.defined() ? tapegrad::to(t, dtype, device(self), false, true) : Tensor();
+    };
+    const auto made =
+        make_intrusive<SparseImpl>(taken(from.indices(), {}), taken(from.values(), self.dtype()), src.sizes(),
+                                   from.coalesced(), from.compressed(), taken(from.starts(), {}));
+    static_cast<SparseImpl*>(self.impl())->assign(*made);
   }
   autograd::bump_version(self, "copy_");
   return self;

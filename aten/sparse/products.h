@@ -23,7 +23,8 @@ inline Tensor new_empty(const Tensor& input, IntSpan size, std::optional<DType> 
   return sparse::new_zeros(input, size, dtype, device);
 }
 TG_COLD Tensor pow(const Operand& input, const Operand& exponent);
-// Coordinates are taken over; a compressed tensor keeps its memory, into which as many entries of its form go.
+// Takes over the entries; those of a compressed tensor have its form, sizes and number, and go to its memory where its
+// places stay.
 TG_COLD const Tensor& copy_(const Tensor& self, const Operand& src, bool non_blocking);
 // Writes a result to an `out`, of which one at least or an operand is sparse: in the form that it has.
 TG_API TG_COLD void write_to(const char* op, const Tensor& out, const Tensor& result);

@@ -88,13 +88,13 @@ def test_made_by_layout(t, layout):
 @same_as_torch
 def test_copy_(t, layout):
     x, y = made(t, layout), made(t, layout, [[5.0, 0, 0, 6], [0, 7, 0, 0], [0, 0, 8, 9]])
-    kept = x.values() if layout != "sparse_coo" else None
     assert x.copy_(y) is x
     results = [described(x)]
     if layout == "sparse_coo":
         results.append(described(x.copy_(t.ones(4, 5).to_sparse())))
     else:
-        results.append(kept.tolist())  # the memory is kept
+        x.copy_(y * 2)
+        results.append(described(x))
         for other, text in ((made(t, layout, [[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]]), "same number of specified elements"),
                             (t.tensor(DENSE), "different layouts"), (made(t, layout, [[5.0, 1, 2, 3, 4]]), "expected shapes")):  # fmt: skip
             with pytest.raises(RuntimeError, match=text):
@@ -102,6 +102,18 @@ def test_copy_(t, layout):
     with pytest.raises(RuntimeError):
         t.tensor(DENSE).copy_(x)
     return [*results, described(x)]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[1:])
+def test_copy_leaves_others_of_the_same_places_alone(layout):
+    x = made(tg, layout)
+    twice, turned, kept = x * 2, x.t(), x.detach().clone()
+    x.copy_(made(tg, layout, [[5.0, 0, 0, 6], [0, 7, 0, 0], [0, 0, 8, 9]]))
+    assert twice.to_dense().tolist() == (kept * 2).to_dense().tolist() and turned.to_dense().tolist() == kept.t().to_dense().tolist()
+    assert (twice @ twice.t()).to_dense().tolist() == (4 * kept.to_dense() @ kept.to_dense().t()).tolist()
+    seen = x.detach()
+    x.copy_(x * 3)  # of the same places: the memory is the same
+    assert seen.to_dense().tolist() == [[15.0, 0, 0, 18], [0, 21, 0, 0], [0, 0, 24, 27]]
 
 
 def test_copy_to_a_leaf_is_refused_and_elsewhere_recorded():
