@@ -14,6 +14,7 @@
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/python_frame.h"
 #include "tapegrad/bindings/record/watch.h"
+#include "tapegrad/bindings/values/value_objects.h"
 
 namespace tapegrad::python {
 
@@ -105,9 +106,11 @@ struct Walk {
       for (const Watch::Entry& e : found) add(e.value.get(), How::Entry, e.key.get());
     }
   }
-  static bool of_package(PyObject* module) {
-    return starts_with(module, "tapegrad") &&
-           (PyUnicode_GET_LENGTH(module) == 8 || PyUnicode_READ_CHAR(module, 8) == '.');
+  static bool of_package(PyObject* module) { return has_root(module, "tapegrad") || has_root(module, root_name()); }
+  static bool has_root(PyObject* module, const std::string& root) {
+    const auto size = static_cast<Py_ssize_t>(root.size());
+    return starts_with(module, root.c_str()) &&
+           (PyUnicode_GET_LENGTH(module) == size || PyUnicode_READ_CHAR(module, size) == '.');
   }
 
   // What it was reached by, from the function on.

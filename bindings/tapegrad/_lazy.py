@@ -11,6 +11,7 @@ _NO_MEMORY = ("Cannot allocate memory", "failed to map segment", "cannot map", "
 # Bytes that must be free for an import to begin: without memory Python 3.11 itself dies of SIGSEGV or calls functions with arguments of
 # others. The largest part takes 24 MB; beyond 32 MB glibc does not raise its threshold for mmap when a block is given back.
 _NEEDED = 40 << 20
+after_loading = None  # compat.places.rename while that is installed
 
 
 def _lacks_memory(error, outer) -> bool:
@@ -35,7 +36,10 @@ def load(name: str):
     try:
         if name not in sys.modules:
             bytes(_NEEDED)  # addresses only, no page is touched
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
+        if after_loading:
+            after_loading()
+        return module
     except BaseException as error:
         # The parts of a package that failed: a later import of it would find them without their package.
         for module in sorted(m for m in list(sys.modules) if m.startswith(f"{_ROOT}.")):

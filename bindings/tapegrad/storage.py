@@ -414,7 +414,7 @@ class _StorageType(type):
         return TypedStorage(UntypedStorage.from_file(filename, shared, size * cls.dtype.itemsize), cls.dtype)
 
     def __repr__(cls) -> str:
-        return f"<class 'tapegrad.{cls.__name__}'>"
+        return f"<class '{cls.__module__}.{cls.__name__}'>"
 
 
 def _storage_type(name, dtype):

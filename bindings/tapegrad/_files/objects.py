@@ -24,6 +24,7 @@ from .errors import FileError, guarded
 _safe: dict = {}  # callable, or (callable, name): in the order in which they were added
 _NEVER = ("os", "sys", "posix", "nt")  # not even when the program allowed a name in them
 _SUSPICIOUS = (*_NEVER, "subprocess", "builtins", "importlib", "shutil", "ctypes", "pickle", "runpy", "socket", "webbrowser", "pty")
+_PACKAGE = {"tapegrad", "torch"}  # names of the library, which has the second while compat is installed
 _ARRAY_DTYPE = re.compile(r"[<>|=]?[biufcSUmMV?]\d{0,9}(\[[\w]{1,12}\])?")
 
 
@@ -97,10 +98,10 @@ def program_class(module: str, name: str):
     compat = sys.modules.get(f"{__package__.partition('.')[0]}.compat")
     if compat is None or not compat.is_installed() or module.partition(".")[0] in (*_SUSPICIOUS, *sys.stdlib_module_names):
         return None
-    found = sys.modules.get(module)
+    found = sys.modules.get(module) or sys.modules.get(module.replace("torch", "tapegrad", 1))
     for part in name.split("."):
         found = None if found is None or part.startswith("__") else vars(found).get(part)
-    if not isinstance(found, type) or found.__module__ != module:
+    if not isinstance(found, type) or found.__module__ != module and not {found.__module__.partition(".")[0], module.partition(".")[0]} <= _PACKAGE:
         return None
     kind = type(found)  # a class of the file may be a key of a dictionary: no method of its metaclass runs then
     return found if kind.__hash__ is type.__hash__ and kind.__eq__ is type.__eq__ else None

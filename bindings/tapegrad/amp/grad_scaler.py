@@ -5,7 +5,7 @@ import inspect
 from collections import defaultdict
 from collections.abc import Iterable
 
-from .. import _C
+from .. import _C, _tensor
 from .._warn import warn
 
 __all__ = ["GradScaler", "OptState"]
@@ -208,7 +208,7 @@ class GradScaler:
     @staticmethod
     def _step_on_device(optimizer, fresh: bool, flags, args, kwargs):
         # The gradients are unscaled already. As in PyTorch, an optimizer finds no factor only where the program has unscaled them itself.
-        foreign = fresh and not type(optimizer).__module__.startswith("tapegrad.")
+        foreign = fresh and type(optimizer).__module__.partition(".")[0] not in ("tapegrad", _tensor._root_name)
         optimizer.grad_scale = _full(1.0, _C.float32, flags[0].device) if foreign else None
         optimizer.found_inf = _sum_on(flags[0].device, flags)
         try:

@@ -14,7 +14,6 @@ import sys
 __all__ = ["install", "is_installed", "uninstall"]
 
 _found = None  # the finder.TorchFinder that is active
-_renamed: list = []  # (class, its module as the library has it)
 
 
 def is_installed() -> bool:
@@ -35,9 +34,9 @@ def install(vision: bool = True) -> None:
         return
     if "torch" in sys.modules:
         raise RuntimeError("compat.install: PyTorch itself has been imported already: call install() before `import torch`")
-    from .. import _C, _tensor, version
+    from .. import _C, _lazy, _tensor, version
     from ..torch_version import TorchVersion, speaks
-    from . import finder, native
+    from . import finder, native, places
 
     root = sys.modules[__package__.partition(".")[0]]
     _found = finder.TorchFinder(vision and "torchvision" not in sys.modules)
@@ -48,21 +47,10 @@ def install(vision: bool = True) -> None:
     _C._set_root_name("torch")
     _tensor._root_name = "torch"
     root.torch = root  # some programs say torch.torch.x
-    _rename(root)
-    sys.meta_path.insert(0, _found)
-
-
-def _rename(root) -> None:
-    """The root module and its classes say that they are PyTorch's: libraries ask `type(x).__module__`, or look for "torch" in
-    `str(type(x))`, to know a tensor without importing PyTorch."""
-    from .. import _C
-
-    _renamed.extend((kind, root.__name__) for kind in vars(root).values() if isinstance(kind, type) and kind.__module__ == root.__name__)
-    for kind, _ in _renamed:
-        kind.__module__ = "torch"
-    _renamed.append((_C.Parameter, _C.Parameter.__module__))
-    _C.Parameter.__module__ = "torch.nn.parameter"
     root.__name__ = "torch"
+    sys.meta_path.insert(0, _found)
+    places.rename()
+    _lazy.after_loading = places.rename
 
 
 def uninstall() -> None:
@@ -70,16 +58,16 @@ def uninstall() -> None:
     global _found
     if _found is None:
         return
-    from .. import _C, _tensor, version
+    from .. import _C, _lazy, _tensor, version
+    from . import places
 
     sys.meta_path.remove(_found)
     _found.forget()
     _found = None
     root = sys.modules[__package__.partition(".")[0]]
     root.__name__ = __package__.partition(".")[0]
-    for kind, module in _renamed:
-        kind.__module__ = module
-    _renamed.clear()
+    places.restore()
+    _lazy.after_loading = None
     root.__version__ = version.__version__ = _C.__version__
     del _C.__getattr__, root.torch
     _C._set_root_name("tapegrad")

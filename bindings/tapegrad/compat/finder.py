@@ -9,6 +9,8 @@ import importlib.metadata
 import importlib.util
 import sys
 
+from . import places
+
 _ROOT = __package__.partition(".")[0]
 # Packages of PyTorch, and which are theirs here.
 _PLACES = {"torch": _ROOT, "torchvision": f"{_ROOT}.vision", "functorch": f"{_ROOT}.func"}
@@ -55,6 +57,7 @@ class TorchFinder(importlib.metadata.DistributionFinder):
             if found is None:
                 return None
         module = importlib.import_module(ours)
+        places.rename()
         self._explain_what_is_missing(module, name)
         self._answers.add(name)
         self._leave_functions(module, name)

@@ -10,7 +10,7 @@ import sys
 
 from .._hints import no_attribute
 from .._lazy import load, more_names
-from . import names
+from . import names, places
 from .kinds import Module, SecondPath, place_of
 
 _ROOT = __package__.partition(".")[0]
@@ -70,7 +70,7 @@ def get(module: str, name: str):
     if isinstance(entry, SecondPath):
         return getattr(place_of(entry.of), name)
     if entry and name in entry.rows:
-        return vars(owner).setdefault(name, entry.rows[name].make(module))
+        return places.renamed(vars(owner).setdefault(name, entry.rows[name].make(module)))
     if entry and entry.unknown:
         raise RuntimeError(entry.unknown.format(name=name))
     raise no_attribute(module, name, dir(owner))

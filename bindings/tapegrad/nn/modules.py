@@ -75,7 +75,7 @@ def _make(name: str, members: dict) -> None:
 def _make_all() -> None:
     placed = set()
     for name, starts in _PLACES.items():
-        members = {k: v for k, v in _ALL.items() if k.startswith(starts)}
+        members = {k: v for k, v in _ALL.items() if k.startswith(starts) and (not k.endswith("Loss") or name in ("adaptive", "loss"))}
         placed |= set(members)
         _make(name, members)
     vars(globals()["loss"]).update({k: v for k, v in _ALL.items() if k.endswith(("Loss", "Loss2d"))})

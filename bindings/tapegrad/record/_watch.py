@@ -18,7 +18,7 @@ import threading
 import types
 from pathlib import Path
 
-from .. import _C, Tensor
+from .. import _C, Tensor, _tensor
 from ..nn import module as _modules
 from . import _sizes
 
@@ -54,11 +54,16 @@ def _is(value, kinds) -> bool:
     return issubclass(type(value), kinds)
 
 
+def _is_ours(module: str) -> bool:
+    """Whether a module's name is one of the package's, which are PyTorch's while compat is installed."""
+    return module.partition(".")[0] in ("tapegrad", _tensor._root_name)
+
+
 def _is_native(function) -> bool:
     """Whether it is one of the package's."""
     owner = getattr(function, "__self__", None)
     module = owner.__name__ if _is(owner, types.ModuleType) else getattr(function, "__module__", None) or ""
-    return _is(owner, Tensor) or module.split(".")[0] == "tapegrad"
+    return _is(owner, Tensor) or _is_ours(module)
 
 
 def _effect_of(frame, function) -> str | None:
@@ -73,7 +78,7 @@ def _effect_of(frame, function) -> str | None:
     if _of_package(frame.f_code.co_filename):
         effect = module in _EFFECTS or _is(owner, random.Random) or (module == "builtins" and name in ("print", "open", "input"))
         return _refusal(frame, name) if effect or type(owner).__module__ in ("_io", "socket") else None
-    if module.startswith("tapegrad") or _is(owner, Tensor) or type(owner).__module__.startswith("tapegrad"):
+    if _is_ours(module) or _is(owner, Tensor) or _is_ours(type(owner).__module__):
         return None
     if module == "builtins" and name in _KNOWN_BUILTINS or module in _KNOWN_MODULES:
         return None
@@ -208,8 +213,8 @@ class _Walk:
     def _object(self, value, cls: type, path: str) -> None:
         # Not by hasattr: a program's own __getattr__ must not run.
         variables = _variables(value)
-        own = cls.__module__.split(".")[0]
-        if own == "tapegrad":
+        own = cls.__module__.partition(".")[0]
+        if _is_ours(own):
             if variables and "param_groups" in variables:  # of an optimizer each replay reads the groups anew, if the function itself does not
                 self.add_dict(variables, path, _OF_OPTIMIZERS)
                 self.native.watch_dict(variables, _EXCHANGED)

@@ -29,7 +29,7 @@ if __name__ == "__main__":
     assert _copy_to_script_wrapper(len) is len and MAP_LOCATION | None
     assert torch.torch is torch and isinstance(torch.Tensor, _TensorMeta) and _disabled_torch_function_impl(len, (), ([1],)) == 1
     assert torch._C._nn._parse_to("cpu", torch.float64)[1] is torch.float64 and torch._C._nn.relu(torch.ones(1)).item() == 1
-    assert torch.nn.__spec__.name == "tapegrad.nn" and tapegrad.__spec__.name == "tapegrad" and torch.__name__ == "torch" and torch.save.__module__ == "tapegrad.serialization"
+    assert torch.nn.__spec__.name == "tapegrad.nn" and tapegrad.__spec__.name == "tapegrad" and torch.__name__ == "torch" and torch.save.__module__ == "torch.serialization"
     print(sys.argv, __file__, str(torch.float32), torch.zeros(1).type(), torch.Size([1]), torch.strided)
     assert torch.__version__ >= "2.0" and torch.__version__ > (1, 13) and torch.__version__.split(".")[0] == "2"
     assert torch.version.cuda is None and torch.version.__version__ == torch.__version__

@@ -65,7 +65,7 @@ def dispatch(func, args, kwargs):
     if not args and kwargs:  # rules find the first argument by its place
         first = next(iter(kwargs))
         args, kwargs = (kwargs[first],), {k: v for k, v in kwargs.items() if k != first}
-    if getattr(func, "__module__", None) == "tapegrad.nn.init" and is_grad_enabled():
+    if getattr(func, "__module__", None) in ("tapegrad.nn.init", "torch.nn.init") and is_grad_enabled():
         with no_grad():
             return dispatch(func, args, kwargs)
     found = leaves_of(args, kwargs)
