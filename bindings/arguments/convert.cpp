@@ -130,6 +130,10 @@ int64_t to_int(PyObject* o, const Ctx& ctx) {
     PyRef index = own(PyNumber_Index(o));
     return long_value(index.get(), ctx);
   }
+  if (is_numpy_array(o)) {  // of no dimensions and whole numbers
+    if (const PyRef index{PyNumber_Index(o)}) return long_value(index.get(), ctx);
+    PyErr_Clear();
+  }
   wrong_type(o, ctx, "int");
 }
 

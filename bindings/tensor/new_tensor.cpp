@@ -188,8 +188,6 @@ PyObject* new_tensor(PyObject* self, const ArgumentsBase& a) {
   return wrap(std::move(t));
 }
 
-PyObject* new_legacy(PyObject* self, PyObject* args) { return wrap(legacy_new(args, unwrap(self).dtype(), "new")); }
-
 // _legacy_tensor(dtype, name, args): FloatTensor(...) and its kin.
 PyObject* legacy_tensor(PyObject*, PyObject* args) {
   PyObject* dtype;
@@ -202,10 +200,16 @@ PyObject* legacy_tensor(PyObject*, PyObject* args) {
 }  // namespace
 
 PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  // A subclass may take keywords of its own in __init__; Tensor itself takes none but `device`.
+  // A subclass may take keywords of its own in __init__; Tensor itself takes none but `device`, the CPU's.
   if (type == tensor_type && kwargs && PyDict_GET_SIZE(kwargs)) {
-    PyErr_SetString(PyExc_TypeError, "Tensor(): takes no keyword arguments\nuse tapegrad.tensor(data, dtype=...)");
-    return nullptr;
+    PyObject* const device = PyDict_GetItemString(kwargs, "device");
+    if (device == nullptr || PyDict_GET_SIZE(kwargs) > 1) {
+      PyErr_SetString(PyExc_TypeError,
+                      "Tensor(): takes no keyword arguments but device\nuse tapegrad.tensor(data, dtype=...)");
+      return nullptr;
+    }
+    TG_CHECK(device == Py_None || to_device(device, {"Tensor", "device"}).type == DeviceType::CPU, Runtime,
+             "Tensor(): legacy constructor expects device type: cpu: use tapegrad.tensor(data, device=...)");
   }
   Tensor t = legacy_new(args, default_dtype(), "Tensor");
   if (type != tensor_type && t.impl()->python_object()) t = t.data_alias();
@@ -217,8 +221,6 @@ PyMethodDef tensor_new_methods[] = {
                    new_tensor>("new_tensor($self, data, *, dtype=None, device=None, requires_grad=False)\n--\n\nA "
                                "tensor of this one's dtype and "
                                "device."),
-    {"new", guarded<new_legacy>, METH_VARARGS,
-     "new($self, *args)\n--\n\nA tensor of this one's dtype, by sizes or from data."},
     {},
 };
 

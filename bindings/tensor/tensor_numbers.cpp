@@ -163,8 +163,8 @@ PyObject* to_python_int(PyObject* o) {
 TG_COLD void warn_of_float() {
   warn_user(
       PyExc_UserWarning,
-      "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its gradient ends "
-      "there. Consider using tensor.detach() first, or .item().");
+      "Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior. Its gradient ends "
+      "there: consider using tensor.detach() first, or .item().");
 }
 
 PyObject* to_python_float(PyObject* o) {

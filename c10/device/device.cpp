@@ -20,19 +20,22 @@ std::string to_string(Device d) {
 }
 
 Device parse_device(std::string_view text) {
-  auto colon = text.find(':');
-  std::string_view name = text.substr(0, colon);
+  TG_CHECK(!text.empty(), Runtime, "device: Device string must not be empty");
+  const auto colon = text.find(':');
+  const std::string_view name = text.substr(0, colon);
+  TG_CHECK(name == "cpu" || name == "meta" || name == "cuda", Runtime,
+           "device: Expected one of cpu, cuda, cuda:N, meta device type at start of device string: {}", name);
   int index = -1;
-  bool valid = true;
   if (colon != std::string_view::npos) {
-    auto digits = text.substr(colon + 1);
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    valid = error == std::errc() && end == digits.data() + digits.size() && index >= 0 && index < 128;
+    const auto digits = text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+    const bool valid = error == std::errc() && end == digits.data() + digits.size() && index >= 0 && index < 128 &&
+                       (digits.size() == 1 || digits.front() != '0');
+    TG_CHECK(valid, Runtime, "device: Invalid device string: '{}'", text);
   }
-  if (valid && name == "cpu") return Device(DeviceType::CPU);
-  if (valid && name == "meta") return Device(DeviceType::Meta);
-  if (valid && name == "cuda") return Device(DeviceType::CUDA, static_cast<int8_t>(index));
-  TG_THROW(Runtime, "device: Expected one of cpu, cuda, cuda:N, meta device type at start of device string: {}", text);
+  if (name == "cpu") return Device(DeviceType::CPU);
+  if (name == "meta") return Device(DeviceType::Meta);
+  return Device(DeviceType::CUDA, static_cast<int8_t>(index));
 }
 
 }  // namespace tapegrad

@@ -1,7 +1,6 @@
 """The old tensor classes: FloatTensor(2, 3), isinstance(x, LongTensor)."""
 
 from .. import _C, _tensor
-from ..storage import TypedStorage
 
 
 class _TensorType(type):
@@ -15,12 +14,10 @@ class _TensorType(type):
     def __instancecheck__(cls, instance) -> bool:
         return isinstance(instance, _C.Tensor) and instance.is_cpu and instance.dtype == cls.dtype
 
-    def __call__(cls, *args):
-        if len(args) == 1 and isinstance(args[0], TypedStorage):
-            if args[0].dtype != cls.dtype:
-                raise TypeError(f"{cls.__name__}: expected a storage of dtype {cls.dtype}: got {args[0].dtype}")
-            return args[0]._tensor()
-        return _C._functions[""]["_legacy_tensor"](cls.dtype, cls.__name__, args)
+    def __call__(cls, *args, size=None, device=None):
+        if device is not None and _C.device(device).type != "cpu":
+            raise RuntimeError(f"{cls.__name__}: legacy constructor expects device type: cpu but device type: {_C.device(device).type} was passed")
+        return _tensor.legacy_tensor(cls.__name__, cls.dtype, args, size)
 
     def __repr__(cls) -> str:
         return f"<class '{cls.__module__}.{cls.__name__}'>"

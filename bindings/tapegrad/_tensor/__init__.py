@@ -186,7 +186,7 @@ def __complex__(self):
     if self.numel() != 1:
         raise ValueError(f"complex: only a tensor with one element can be converted: got shape {list(self.shape)}")
     if self.requires_grad:
-        warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior: its gradient ends there. Consider using tensor.detach() first, or .item().")
+        warn("Converting a tensor with requires_grad=True to a scalar may lead to unexpected behavior. Its gradient ends there: consider using tensor.detach() first, or .item().")
     return complex(self.item())
 
 
@@ -394,6 +394,26 @@ def set_(self, source=_absent, storage_offset=None, size=None, stride=None):
     return _C._set_over(self, storage._bytes, size, stride, storage_offset)
 
 
+def new(self, *args, size=None, device=None):
+    """A tensor of this one's dtype and device, by sizes, from data or over a storage, as old programs make one."""
+    if device is not None and _C.device(device).type != self.device.type:
+        raise RuntimeError(f"new: legacy constructor expects device type: {self.device.type} but device type: {_C.device(device).type} was passed")
+    return legacy_tensor("new", self.dtype, args, size).to(self.device if device is None else device)
+
+
+def legacy_tensor(name, dtype, args, size):
+    """What new and the old classes make of their arguments."""
+    if size is not None:
+        if args:
+            raise TypeError(f"{name}(): size is given twice: as an argument and by name")
+        args = (_C.Size(size),)
+    if len(args) == 1 and isinstance(args[0], TypedStorage):
+        if args[0].dtype != dtype:
+            raise (RuntimeError if name == "new" else TypeError)(f"{name}: expected a storage of dtype {dtype}: got {args[0].dtype}")
+        return args[0]._tensor()
+    return _C._functions[""]["_legacy_tensor"](dtype, name, args)
+
+
 def storage_type(self):
     """The class of its storage: FloatStorage of float32."""
     return _STORAGE_OF[self.dtype]
@@ -500,7 +520,7 @@ def _make_wrapper_subclass(cls, size, *args, **kwargs):
 def _install():
     methods = [resize, resize_as, to_sparse_coo, xpu, *map(_removed, ("eig", "lstsq", "solve", "symeig")), __reduce_ex__, __deepcopy__, __repr__, __format__, __complex__, __contains__, __reversed__, __array_wrap__, __dir__, _repr_html_,
                untyped_storage, storage, is_shared, share_memory_, pin_memory, dim_order, set_, apply_, map_, map2_, is_nonzero, _fix_weakref,
-               is_distributed, record_stream, storage_type, dense_dim, sparse_dim, module_load, _is_view]
+               is_distributed, new, record_stream, storage_type, dense_dim, sparse_dim, module_load, _is_view]
     silent = {"__array_wrap__", "__dir__", "_repr_html_", "is_distributed", "eig", "lstsq", "solve", "symeig"}
     for method in methods:
         if method.__name__ not in silent:

@@ -388,9 +388,13 @@ def test_devices_keep_the_index_that_was_written():
         with tg.device(device):
             assert (tg.ones(2) + x).tolist() == [2, 2]
     assert (tg.ones(2, device=tg.device("meta", 1)) + tg.ones(2, device="meta")).is_meta
-    for wrong in ("cpu:128", "cpu:-1", "cpu:x", "cpu:", "cpu:1x"):
-        with pytest.raises(RuntimeError, match="^device: Expected one of"):
+    for wrong in ("cpu:128", "cpu:-1", "cpu:x", "cpu:", "cpu:1x", "cuda:01"):
+        with pytest.raises(RuntimeError, match=f"^device: Invalid device string: '{wrong}'$"):
             tg.device(wrong)
+    with pytest.raises(RuntimeError, match="^device: Expected one of .* device type at start of device string: dummy$"):
+        tg.device("dummy:1")
+    with pytest.raises(RuntimeError, match="^device: Device string must not be empty$"):
+        tg.device("")
 
 
 def test_whole_numbers_of_any_length_as_other_kinds():
@@ -413,3 +417,34 @@ def test_complex_elements_as_real_numbers():
 def test_a_number_among_sequences_is_a_type_error_as_in_pytorch(data):
     with pytest.raises(TypeError, match="not a sequence"):
         tg.tensor(data)
+
+
+@pytest.mark.parametrize("call", [
+    lambda t: t.tensor([1.0]).new(), lambda t: t.tensor([1.0]).new(1, 2), lambda t: t.tensor([1]).new([3.7, 4]), lambda t: t.tensor([1.0]).new(size=(3, 4)),
+    lambda t: t.tensor([1.0]).new(np.array((3, 4))), lambda t: t.tensor([1.0]).new(2, device="cpu"), lambda t: t.tensor([1.0]).new(t.IntTensor([1])),
+    lambda t: t.tensor([1.0]).new(t.tensor([5.0]).storage()), lambda t: t.tensor([1.0]).new(t.IntTensor([1]).storage()),
+    lambda t: t.tensor([1.0]).new(device="cuda"), lambda t: t.tensor([1.0]).new(foo=1), lambda t: t.tensor([1.0]).new(1, size=(2,)),
+    lambda t: t.FloatTensor(size=(2, 3)), lambda t: t.FloatTensor(2, device="cpu"), lambda t: t.FloatTensor(2, device="cuda"), lambda t: t.Tensor(2, device="cpu"),
+    lambda t: t.Tensor(2, device="cuda"), lambda t: t.Tensor(2, dtype=t.int64)])
+@pytest.mark.filterwarnings("ignore:TypedStorage")
+def test_old_constructors_with_names(call):
+    """Sizes and dtypes as PyTorch's, or an error of the same class."""
+    torch = pytest.importorskip("torch")
+
+    def outcome(library):
+        try:
+            made = call(library)
+        except Exception as error:
+            return type(error)
+        return list(made.shape), str(made.dtype).partition(".")[2], made.tolist() if 0 < made.numel() < 3 and list(made.shape) != [1, 2] and made[0].item() in (3, 4, 5) else None
+
+    assert outcome(tg) == outcome(torch)
+
+
+def test_sizes_as_arrays_without_dimensions():
+    three = np.array(3)
+    assert tg.ones(three, np.int64(4)).shape == (3, 4) and tg.zeros(3).reshape(three, 1).shape == (3, 1) and tg.zeros(3).expand(np.int32(2), three).shape == (2, 3)
+    assert tg.zeros(4).narrow(0, np.array(1), tg.tensor(2)).shape == (2,) and tg.zeros(3, 4).permute(np.array(1), 0).shape == (4, 3)
+    for wrong in (np.array(3.0), np.array([3, 4])[:1], np.array(True)):
+        with pytest.raises(TypeError, match="^ones\\(\\): argument 'size' \\(position 1\\) must be int, not numpy.ndarray$"):
+            tg.ones(wrong, 2)
