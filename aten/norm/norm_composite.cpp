@@ -153,8 +153,8 @@ Tensor local_response_norm(const Tensor& input, int64_t size, double alpha, doub
   return div(input, pow(add(mul(means, alpha), k), beta));
 }
 
-Tensor normalize(const Tensor& input, double p, int64_t dim, double eps) {
-  Tensor length = clamp_min(norm(input, Scalar(p), IntSpan{dim}, true), eps);
+Tensor normalize(const Tensor& input, double p, IntSpan dim, double eps) {
+  Tensor length = clamp_min(norm(input, Scalar(p), dim, true), eps);
   return div(input, length);
 }
 

@@ -42,6 +42,12 @@ from ._root.deferred import (
     sspaddmm as sspaddmm, sym_float as sym_float, sym_int as sym_int,
     sym_ite as sym_ite, sym_max as sym_max, sym_min as sym_min, sym_not as sym_not, sym_sum as sym_sum,
 )
+from ._root.lobpcg import lobpcg as lobpcg
+from ._root.lowlevel import (
+    affine_grid_generator as affine_grid_generator, embedding_renorm_ as embedding_renorm_,
+    fake_quantize_per_channel_affine as fake_quantize_per_channel_affine, fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine,
+    has_lapack as has_lapack, has_mkl as has_mkl, has_openmp as has_openmp, has_spectral as has_spectral,
+)
 from ._root.lowrank import lu as lu, pca_lowrank as pca_lowrank, svd_lowrank as svd_lowrank
 from ._root.overloads import einsum as einsum, frobenius_norm as frobenius_norm, nuclear_norm as nuclear_norm, tensordot as tensordot
 from ._root.segments import segment_reduce as segment_reduce, vander as vander

@@ -50,6 +50,8 @@ def pca_lowrank(A, q=None, center=True, niter=2):
     q = min(6, m, n) if q is None else q
     if not 0 <= q <= min(m, n):
         raise ValueError(f"pca_lowrank: q must be between 0 and {min(m, n)}: got {q}")
+    if A.is_sparse and center:  # the means are not sparse: what is centred is dense
+        A = A.to_dense()
     return svd_lowrank(A, q, niter, M=A.mean(-2, keepdim=True) if center else None)
 
 

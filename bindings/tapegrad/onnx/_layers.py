@@ -178,7 +178,8 @@ def _local_response_norm(g: Builder, x: Ref, size, alpha=1e-4, beta=0.75, k=1.0)
 def _normalize(g: Builder, x: Ref, p=2.0, dim=1, eps=1e-12):
     if p not in (1, 2):
         raise Refused(f"the norm of order {p}")
-    size = g.op("ReduceL1" if p == 1 else "ReduceL2", x, g.const([x.axis(dim)]), keepdims=1)
+    axes = [x.axis(d) for d in (dim if isinstance(dim, (list, tuple)) else [dim])]
+    size = g.op("ReduceL1" if p == 1 else "ReduceL2", x, g.const(axes), keepdims=1)
     return x / g.Max(size, g.number(eps, x.dtype))
 
 
