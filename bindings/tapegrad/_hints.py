@@ -12,7 +12,7 @@ _FLOAT8 = "tensors of 8-bit floating numbers are multiplied by nn.functional.sca
 _MASKED = "there are no masked tensors: the functions of masked take a mask as an argument, masked.mean(x, mask=mask)"
 # What PyTorch has and tapegrad has not, in one sentence. The names stay absent, so that programs which ask for them take their other way.
 _ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work",
-           **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize", "quantized", "qat",
+           **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize", "quantized",
                             "quantizable", "intrinsic"), QUANTISED),
            **dict.fromkeys(("_scaled_mm", "_scaled_grouped_mm"), _FLOAT8), "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
 

@@ -1,7 +1,6 @@
 """Functions and classes of the modules in names.py that take more than a row."""
 
 import contextlib
-import copy
 import functools
 import importlib
 import os
@@ -137,31 +136,7 @@ def legacy_get_enum(size_average, reduce, emit_warning: bool = True) -> int:
     return get_enum(legacy_get_string(size_average, reduce, emit_warning))
 
 
-def _iterable_wrapper():
-    class IterableWrapper(importlib.import_module(f"{_ROOT}.utils.data").IterDataPipe):
-        """An iterable as a data set; each pass goes over a copy of it, where it can be copied."""
-
-        __qualname__ = "IterableWrapper"
-
-        def __init__(self, iterable, deepcopy: bool = True) -> None:
-            self.iterable, self.deepcopy = iterable, deepcopy
-
-        def __iter__(self):
-            source = self.iterable
-            if self.deepcopy:
-                with contextlib.suppress(TypeError):  # a generator cannot be copied
-                    source = copy.deepcopy(source)
-            yield from source
-
-        def __len__(self) -> int:
-            return len(self.iterable)
-
-    return IterableWrapper
-
-
 def __getattr__(name: str):
-    if name == "IterableWrapper":
-        return globals().setdefault(name, _iterable_wrapper())
     if name != "Resize":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'", name=name)
     function = importlib.import_module(f"{_ROOT}.autograd").Function

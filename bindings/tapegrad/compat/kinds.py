@@ -79,9 +79,9 @@ def refused(names: str, why: str, error: type = NotImplementedError) -> dict[str
 
 
 def classes(names: str, why: str, error: type = NotImplementedError, bases: tuple[type, ...] | str = ()) -> dict[str, Row]:
-    """Classes that can be named, subclassed and asked for with isinstance; making one raises `error`. A base may be a path in tapegrad."""
+    """Classes that can be named, subclassed and asked for with isinstance; making one raises `error`. A base may be a path in tapegrad; {} in it is the name."""
     def make(owner: str, name: str):
-        return missing_class(f"{owner.partition('.')[2]}.{name}", why, error, (place_of(bases),) if isinstance(bases, str) else bases)
+        return missing_class(f"{owner.partition('.')[2]}.{name}", why, error, (place_of(bases.format(name)),) if isinstance(bases, str) else bases)
 
     return {name: Row(lambda owner, name=name: make(owner, name), isinstance(bases, str)) for name in names.split()}
 

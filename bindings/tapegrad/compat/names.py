@@ -134,26 +134,64 @@ _NO_LIBRARIES = "libraries that were compiled for PyTorch cannot be loaded"
 _NO_EXTENSIONS = ("extensions are written for PyTorch's C++ interface, which is not here\n"
                   "programs in C++ include tapegrad/tapegrad.h; from Python, most extensions have an implementation in tensor operators, too")
 _QUANTIZATION = (
-    classes("FakeQuantize FakeQuantizeBase HistogramObserver MinMaxObserver MovingAverageMinMaxObserver ObserverBase PerChannelMinMaxObserver QConfig QConfigMapping",
+    classes("AffineQuantizedObserverBase FakeQuantize FakeQuantizeBase FixedQParamsFakeQuantize FixedQParamsObserver FusedMovingAvgObsFakeQuantize HistogramObserver "
+            "MinMaxObserver MovingAverageMinMaxObserver MovingAveragePerChannelMinMaxObserver NoopObserver ObserverBase PerChannelMinMaxObserver PlaceholderObserver "
+            "QConfigDynamic QConfigMapping RecordingObserver ReuseInputObserver UniformQuantizationObserverBase", _hints.QUANTISED),
+    classes("QConfig BackendConfig BackendPatternConfig DTypeConfig ConvertCustomConfig FuseCustomConfig PrepareCustomConfig", _hints.QUANTISED),
+    classes("QuantWrapper", _hints.QUANTISED, bases="nn.Module"),
+    refused("add_quant_dequant convert convert_fx convert_to_reference_fx default_eval_fn fuse_conv_bn fuse_conv_bn_relu fuse_fx fuse_known_modules fuse_linear_bn fuse_modules "
+            "fuse_modules_qat get_default_qat_qconfig get_default_qat_qconfig_mapping get_default_qconfig get_default_qconfig_mapping get_default_static_quant_module_mappings "
+            "get_default_qat_module_mappings get_default_dynamic_quant_module_mappings get_native_backend_config get_fbgemm_backend_config get_qnnpack_backend_config "
+            "get_observer_state_dict load_observer_state_dict prepare prepare_fx prepare_qat prepare_qat_fx propagate_qconfig_ quantize quantize_fx quantize_qat swap_module",
             _hints.QUANTISED),
-    refused("add_quant_dequant convert convert_fx fuse_modules fuse_modules_qat get_default_qat_qconfig get_default_qconfig get_default_qconfig_mapping prepare "
-            "prepare_fx prepare_qat prepare_qat_fx propagate_qconfig_ quantize quantize_qat swap_module", _hints.QUANTISED),
     borrowed("nn._quantized", "quantize_dynamic default_dynamic_qconfig per_channel_dynamic_qconfig"),
-    values(default_qconfig=None, disable_observer=contextlib.nullcontext))
+    values(**dict.fromkeys("default_qconfig default_debug_qconfig default_per_channel_qconfig default_qat_qconfig default_weight_only_qconfig float16_dynamic_qconfig "
+                           "float16_static_qconfig float_qparams_weight_only_qconfig default_observer default_weight_observer default_histogram_observer "
+                           "default_per_channel_weight_observer default_dynamic_quant_observer default_placeholder_observer default_fake_quant "
+                           "default_weight_fake_quant default_per_channel_weight_fake_quant default_fused_act_fake_quant default_fused_wt_fake_quant".split())),
+    values(**dict.fromkeys(("disable_observer", "enable_observer", "disable_fake_quant", "enable_fake_quant"), contextlib.nullcontext)))
+_FUSED = ("BNReLU2d BNReLU3d ConvAdd2d ConvAddReLU2d ConvBn1d ConvBn2d ConvBn3d ConvBnReLU1d ConvBnReLU2d ConvBnReLU3d ConvReLU1d ConvReLU2d ConvReLU3d "
+          "LinearBn1d LinearLeakyReLU LinearReLU LinearTanh")
+_LAYERS = ("BatchNorm2d BatchNorm3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d DeQuantize Dropout ELU Embedding EmbeddingBag FXFloatFunctional "
+           "FloatFunctional GroupNorm Hardswish InstanceNorm1d InstanceNorm2d InstanceNorm3d LSTM LayerNorm LeakyReLU Linear MultiheadAttention PReLU QFunctional "
+           "Quantize ReLU6 Sigmoid Softmax")
+_WITH_INT8 = (borrowed("nn._quantized", "Linear"),
+              classes("Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d GRU GRUCell LSTM LSTMCell RNNCell", _hints.QUANTISED, bases="nn.Module"))
 
 MODULES.update({
     "ao": module("Optimisation of models for production: linear layers with weights of int8, and names of other ways of quantising."),
-    "ao.nn": module("Layers of quantised models."), "ao.nn.quantized": module("Layers of quantised models."),
-    "ao.nn.quantized.dynamic": module("Layers with int8 weights whose inputs are rounded in each call.", borrowed("nn._quantized", "Linear")),
-    "ao.nn.qat": module("Layers that train with rounded weights, by name.", classes("Conv1d Conv2d Conv3d Embedding EmbeddingBag Linear", _hints.QUANTISED)),
-    "nn.quantized": module("Layers of quantised models (by their old path)."),
-    "nn.quantized.dynamic": module("Layers with int8 weights whose inputs are rounded in each call (by their old path).", borrowed("nn._quantized", "Linear")),
     "ao.quantization": module(
         "Quantised models: quantize_dynamic works for linear layers. Other names can be imported, using them says so.", *_QUANTIZATION,
         subclasses("QuantStub", "nn.Identity", "A place where a quantised model would take numbers apart: here the identity."),
         subclasses("DeQuantStub", "nn.Identity", "A place where a quantised model would put numbers together: here the identity.")),
-    "quantization": module("Quantised models (by their old path): as ao.quantization.", *_QUANTIZATION,
-                           borrowed("ao.quantization", "QuantStub DeQuantStub")),
+    "quantization": SecondPath("ao.quantization"),
+    **{f"{place}.{file}": SecondPath("ao.quantization") for place in ("ao.quantization", "quantization") for file in (
+        "fake_quantize", "fuse_modules", "observer", "qconfig", "quantization_mappings", "quantize", "quantize_fx", "stubs", "utils")},
+    "ao.quantization.backend_config": SecondPath("ao.quantization"), "ao.quantization.qconfig_mapping": SecondPath("ao.quantization"),
+    "ao.quantization.fx": module("Quantised graphs of programs, which are not there."),
+    "ao.pruning": module("Sparse weights, which nn.utils.prune makes.", classes("BaseScheduler BaseSparsifier WeightNormSparsifier", "use nn.utils.prune")),
+    "ao.nn": module("Layers of quantised models."),
+    "nn.qat": SecondPath("ao.nn.qat"), "nn.qat.dynamic": SecondPath("ao.nn.qat.dynamic"), "nn.intrinsic": SecondPath("ao.nn.intrinsic"),
+    "nn.intrinsic.qat": SecondPath("ao.nn.intrinsic.qat"), "nn.intrinsic.quantized": SecondPath("ao.nn.intrinsic.quantized"),
+    "nn.quantizable": SecondPath("ao.nn.quantizable"),
+    **{f"{place}.modules": SecondPath(place) for place in ("ao.nn.qat", "ao.nn.qat.dynamic", "ao.nn.intrinsic", "ao.nn.intrinsic.qat", "ao.nn.quantizable")},
+    **{f"{place}.modules": SecondPath("ao.nn.quantized") for place in ("ao.nn.quantized", "nn.quantized")}, "nn.qat.modules": SecondPath("ao.nn.qat"),
+    **{f"ao.nn.qat.modules.{file}": SecondPath("ao.nn.qat") for file in ("conv", "embedding_ops", "linear")},
+    "ao.nn.intrinsic.modules.fused": SecondPath("ao.nn.intrinsic"),
+    "ao.nn.qat": module("Layers that are trained as if they were quantised, by name.",
+                        classes("Conv1d Conv2d Conv3d Embedding EmbeddingBag Linear", _hints.QUANTISED, bases="nn.{}")),
+    "ao.nn.qat.dynamic": module("The same for inputs that are rounded in each call.", classes("Linear", _hints.QUANTISED, bases="nn.{}")),
+    "ao.nn.intrinsic": module("Layers in one that PyTorch's quantisation makes, by name.", classes(_FUSED, _hints.QUANTISED, bases="nn.Sequential")),
+    "ao.nn.intrinsic.qat": module("The same, trained as if they were quantised.", classes(_FUSED, _hints.QUANTISED, bases="nn.Module"),
+                                  refused("freeze_bn_stats update_bn_stats", _hints.QUANTISED)),
+    "ao.nn.intrinsic.quantized": module("The same, quantised.", classes(_FUSED, _hints.QUANTISED, bases="nn.Module")),
+    "ao.nn.quantizable": module("Layers that PyTorch can quantise, by name.", classes("LSTM LSTMCell MultiheadAttention", _hints.QUANTISED, bases="nn.Module")),
+    "ao.nn.quantized": module("Layers of quantised models.", classes(_LAYERS, _hints.QUANTISED, bases="nn.Module")),
+    "ao.nn.quantized.functional": module("Functions of quantised tensors, by name.", refused(
+        "avg_pool2d conv1d conv2d conv3d interpolate linear max_pool2d relu upsample", _hints.QUANTISED)),
+    "ao.nn.quantized.dynamic": module("Layers with int8 weights whose inputs are rounded in each call.", *_WITH_INT8),
+    "nn.quantized": SecondPath("ao.nn.quantized"), "nn.quantized.functional": SecondPath("ao.nn.quantized.functional"),
+    "nn.quantized.dynamic": SecondPath("ao.nn.quantized.dynamic"),
     "backends.cuda": module(None, borrowed("nn.attention", "SDPBackend")),
     "backends.quantized": module("Engines of quantised layers: there are none.", values(engine="none", supported_engines=["none"])),
     "classes": module("Classes of compiled libraries for PyTorch, of which none can be loaded.", refused("load_library", _NO_LIBRARIES, OSError),
@@ -234,7 +272,9 @@ MODULES.update({
 
 # PyTorch's second, older or private paths of what the library has.
 
-_NO_PIPES = "data pipes are not there\nuse a Dataset or an IterableDataset; ShuffleBuffer and ShardDataset shuffle and share out streams"
+_NO_PIPES = "the loader asks chains themselves: call set_shuffle and apply_sharding of their steps"
+_NO_FILE_PIPES = "chains over files are not there\nuse a Dataset that reads them, or map() with a function that does"
+_ITER_PIPES = ("Batcher Collator Concater Demultiplexer Filter Forker Grouper IterableWrapper Mapper Multiplexer Sampler ShardingFilter Shuffler UnBatcher Zipper")
 
 MODULES.update({
     "_six": module(
@@ -287,14 +327,17 @@ MODULES.update({
                           "What a policy of selective checkpointing answers."),
         refused("create_selective_checkpoint_contexts", "a checkpointed function is computed again as a whole"),
         classes("SelectiveCheckpointContext _CachedTorchDispatchMode _CachingTorchDispatchMode", "a checkpointed function is computed again as a whole")),
-    "utils.data": module(None, subclasses("IterDataPipe", "utils.data.IterableDataset", "PyTorch's base of chains over iterators: an iterable data set."),
-                         subclasses("MapDataPipe", "utils.data.Dataset", "PyTorch's base of chains over data sets with places: a data set.")),
+    "utils.data": module(None, borrowed("utils.data.pipes", "DataChunk IterDataPipe MapDataPipe functional_datapipe")),
     "utils.data._utils": module(None, values(MP_STATUS_CHECK_INTERVAL=5.0)),
-    "utils.data.datapipes": module("PyTorch's chains of iterators, which it keeps for old programs: only what is asked whether a data set is one."),
-    "utils.data.datapipes.iter": module("Chains over iterators, by name.", borrowed("utils.data.datapipes.iter.combinatorics", "Sampler=SamplerIterDataPipe Shuffler=ShufflerIterDataPipe"),
-                                        defined("IterableWrapper")),
-    "utils.data.datapipes.iter.combinatorics": module("Names of PyTorch's file: `isinstance(dataset, ShufflerIterDataPipe)` is False.",
-                                                      classes("SamplerIterDataPipe ShufflerIterDataPipe", _NO_PIPES, bases="utils.data.IterableDataset")),
+    "utils.data.datapipes": module("Chains over data sets, which PyTorch keeps for old programs.", borrowed("utils.data.pipes", "functional_datapipe")),
+    "utils.data.datapipes.datapipe": module("Their bases.", borrowed("utils.data.pipes", "DataChunk IterDataPipe MapDataPipe")),
+    "utils.data.datapipes._decorator": module("What makes a class a step of them.", borrowed("utils.data.pipes", "functional_datapipe")),
+    "utils.data.datapipes.iter": module("Chains that are gone through.", borrowed("utils.data.pipes", " ".join(f"{n}={n}IterDataPipe" for n in _ITER_PIPES.split())),
+                                        classes("FileLister FileOpener RoutedDecoder StreamReader", _NO_FILE_PIPES)),
+    **{f"utils.data.datapipes.iter.{file}": module(f"Those of PyTorch's file {file}.py.", borrowed("utils.data.pipes", " ".join(
+        f"{n}IterDataPipe" for n in _ITER_PIPES.split()))) for file in ("callable", "combinatorics", "combining", "grouping", "selecting", "utils")},
+    "utils.data.datapipes.map": module("Chains with places.", borrowed("utils.data.pipes", " ".join(
+        f"{n}={n}MapDataPipe" for n in "Batcher Concater Mapper SequenceWrapper Shuffler Zipper".split()))),
     "utils.data.graph_settings": module("Settings of such chains.", refused("apply_random_seed apply_sharding apply_shuffle_settings", _NO_PIPES)),
     "utils.data._utils.fetch": module("How batches are made.", borrowed("utils.data.fetch", "Fetcher")),
     "utils.data._utils.worker": module("Which worker this is.", borrowed("utils.data.worker", "WorkerInfo get_worker_info")),

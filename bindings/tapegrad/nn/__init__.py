@@ -43,7 +43,7 @@ def factory_kwargs(kwargs: dict | None) -> dict:
 
 if not TYPE_CHECKING:  # which would take any name for one that is there
     def __getattr__(name: str):
-        if name in ("common_types", "grad", "quantized"):
+        if name in ("common_types", "grad", "intrinsic", "qat", "quantizable", "quantized"):
             from .._lazy import load
 
             return load(f"{__name__}.{name}")

@@ -124,7 +124,7 @@ def test_graphs_are_refused_with_a_sentence(tmp_path):
                           (lambda: tg.fx.symbolic_trace(nn.ReLU()), "^fx.symbolic_trace: programs are not recorded as graphs"),
                           (Tracer, "^fx.Tracer: "),
                           (lambda: tg.ao.quantization.prepare(nn.ReLU()), "^ao.quantization.prepare: quantised"),
-                          (lambda: tg.quantization.convert(nn.ReLU()), "^quantization.convert: quantised"),
+                          (lambda: tg.quantization.convert(nn.ReLU()), "^ao.quantization.convert: quantised"),
                           (lambda: tg.package.PackageImporter("x"), "^package.PackageImporter: archives of code")]:
         with pytest.raises(NotImplementedError, match=text):
             refused()

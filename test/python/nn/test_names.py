@@ -23,9 +23,7 @@ LOW_PRECISION = "matrix products in 8-bit formats with scales are for GPU kernel
 FLASH = "the registry of foreign GPU kernels for attention: there is one implementation"
 COPIES = "copies among GPUs in one process; DataParallel works on one device"
 DETAIL = "a helper of PyTorch's own implementation, which is written another way here"
-QUANTIZED = "quantisation is not part of this library"
 MISSING = {
-    "nn": {"intrinsic": QUANTIZED, "qat": QUANTIZED, "quantizable": QUANTIZED},
     "nn.functional": {"scaled_grouped_mm": LOW_PRECISION},
     "nn.attention": dict.fromkeys(("activate_flash_attention_impl", "current_flash_attention_impl", "list_flash_attention_impls",
                                    "register_flash_attention_impl", "restore_flash_attention_impl"), FLASH),
