@@ -21,6 +21,31 @@ std::vector<Tensor> chunk(const Tensor& input, int64_t chunks, int64_t dim) {
   return split(input, (size - 1) / chunks + 1, dim);
 }
 
+namespace {
+// Views that are made one by one: the tape lets them be written to, which it cannot where one node makes several.
+std::vector<Tensor> one_by_one(const Tensor& input, const std::vector<Tensor>& pieces, int64_t dim) {
+  std::vector<Tensor> views;
+  int64_t at = 0;
+  for (const Tensor& piece : pieces) {
+    views.push_back(narrow(input, dim, at, piece.size(dim)));
+    at += piece.size(dim);
+  }
+  return views;
+}
+}  // namespace
+
+std::vector<Tensor> unsafe_chunk(const Tensor& input, int64_t chunks, int64_t dim) {
+  return one_by_one(input, tapegrad::chunk(input.detach(), chunks, dim), dim);
+}
+
+std::vector<Tensor> unsafe_split(const Tensor& tensor, int64_t split_size, int64_t dim) {
+  return one_by_one(tensor, split(tensor.detach(), split_size, dim), dim);
+}
+
+std::vector<Tensor> unsafe_split_with_sizes(const Tensor& input, IntSpan split_sizes, int64_t dim) {
+  return one_by_one(input, split_with_sizes(input.detach(), split_sizes, dim), dim);
+}
+
 std::vector<Tensor> tensor_split_sections(const Tensor& input, int64_t sections, int64_t dim) {
   TG_CHECK(input.ndim() > 0, Runtime,
            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims");

@@ -100,17 +100,13 @@ class LazyLinear(_LazyLayer, _layers.Linear):
 
 
 class _LazyConv(_LazyLayer):
-    """What the lazy convolutions share; the constructor takes what the convolution takes after in_channels."""
+    """What the lazy convolutions share."""
 
     _dimensions = 1
 
-    def __init__(self, out_channels: int, *args, bias: bool = True, device=None, dtype=None, **kwargs) -> None:
-        args = list(args)  # kernel_size, stride ...: `bias` may be among them
-        if len(args) > 5:
-            bias = args[5]
-            kwargs.update(zip(self._behind_bias, args[6:], strict=False))
-            del args[5:]
-        super().__init__(0, 0, *args, bias=False, device=device, dtype=dtype, **kwargs)
+    def __init__(self, out_channels: int, kernel_size, stride=1, padding=0, dilation=1, groups: int = 1, bias: bool = True,
+                 padding_mode: str = "zeros", device=None, dtype=None) -> None:
+        super().__init__(0, 0, kernel_size, stride, padding, dilation, groups, False, padding_mode, device, dtype)
         self.out_channels = out_channels
         self._declare(bias, device, dtype)
 
@@ -131,6 +127,16 @@ class _LazyConv(_LazyLayer):
         if self.bias is not None:
             self._materialize("bias", (self.out_channels,))
         self.reset_parameters()
+
+
+class _LazyConvTranspose(_LazyConv):
+    """What the lazy transposed convolutions share."""
+
+    def __init__(self, out_channels: int, kernel_size, stride=1, padding=0, output_padding=0, groups: int = 1, bias: bool = True, dilation=1,
+                 padding_mode: str = "zeros", device=None, dtype=None) -> None:
+        LazyModuleMixin.__init__(self, 0, 0, kernel_size, stride, padding, output_padding, groups, False, dilation, padding_mode, device, dtype)
+        self.out_channels = out_channels
+        self._declare(bias, device, dtype)
 
 
 class _LazyNorm(_LazyLayer):
@@ -169,7 +175,7 @@ def _make(kind: str, base: type, **attributes):
 
 
 for _d in (1, 2, 3):
-    _make(f"Conv{_d}d", _LazyConv, _dimensions=_d, _is_transposed=False, _behind_bias=("padding_mode",))
-    _make(f"ConvTranspose{_d}d", _LazyConv, _dimensions=_d, _is_transposed=True, _behind_bias=("dilation", "padding_mode"))
+    _make(f"Conv{_d}d", _LazyConv, _dimensions=_d, _is_transposed=False)
+    _make(f"ConvTranspose{_d}d", _LazyConvTranspose, _dimensions=_d, _is_transposed=True)
     _make(f"BatchNorm{_d}d", _LazyNorm)
     _make(f"InstanceNorm{_d}d", _LazyNorm)

@@ -49,7 +49,8 @@ class Buffer(Tensor):
 
 
 def _rebuild(cls, data, requires_grad, state=None):
-    parameter = cls(data, requires_grad)
+    # A subclass's own constructor may take other arguments, and is not run, as for any object that is unpickled.
+    parameter = Parameter(data, requires_grad) if cls is Parameter else Tensor._make_subclass(cls, data, requires_grad)
     set_attributes(parameter, state)
     return parameter
 

@@ -93,17 +93,22 @@ class RNNBase(Module):
 
     @property
     def _flat_weights(self) -> list:
-        return [getattr(self, name) for name in self._flat_weights_names]
+        """What forward takes, in the order of _flat_weights_names: the attributes, or what a program has put in their place (dropped weights),
+        until an attribute is set again."""
+        now = [getattr(self, name) for name in self._flat_weights_names]
+        then, given = self.__dict__.get("_flat_weights", (None, None))
+        return given if then is not None and all(a is b for a, b in zip(then, now)) else now
 
     @_flat_weights.setter
     def _flat_weights(self, weights) -> None:
-        """The weights themselves, in the order of _flat_weights_names."""
         weights = list(weights)
         if len(weights) != len(self._flat_weights_names):
             raise ValueError(f"_flat_weights: expected {len(self._flat_weights_names)} weights: got {len(weights)}")
-        for name, weight in zip(self._flat_weights_names, weights):
-            if getattr(self, name) is not weight:
-                setattr(self, name, weight)
+        self.__dict__["_flat_weights"] = [getattr(self, name) for name in self._flat_weights_names], weights
+
+    def _apply(self, fn, recurse: bool = True):
+        self.__dict__.pop("_flat_weights", None)
+        return super()._apply(fn, recurse)
 
     @property
     def all_weights(self) -> list[list[Parameter]]:

@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import numpy as np
 import pytest
 import tapegrad as tg
 from tapegrad import nn
@@ -213,11 +214,30 @@ def test_packing_mistakes(lengths):
         nn.utils.rnn.pad_packed_sequence(nn.utils.rnn.pack_padded_sequence(tg.zeros(3, 2, 1), [3, 2]), total_length=2)
 
 
-def test_flat_weights_can_be_set():
-    layer = tg.nn.LSTM(2, 3)
-    weights = [tg.nn.Parameter(w.detach() + 1) for w in layer._flat_weights]
-    layer._flat_weights = weights
-    assert layer.weight_ih_l0 is weights[0] and all(a is b for a, b in zip(layer.parameters(), weights, strict=True))
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_flat_weights_can_be_set(kind):
+    """As in PyTorch: forward takes them (dropped weights), the parameters stay, and one that is set again or moved takes its place back."""
+    def results(t, layer):
+        x = t.ones(2, 1, 2)
+        with t.no_grad():
+            for i, p in enumerate(layer.parameters()):
+                p.fill_(0.1 * (i + 1))
+        seen = [layer(x)[0]]
+        own = list(layer.parameters())
+        dropped = [w * 0.5 for w in layer._flat_weights]
+        layer._flat_weights = dropped
+        assert all(a is b for a, b in zip(layer._flat_weights, dropped)) and all(a is b for a, b in zip(layer.parameters(), own)) and not isinstance(dropped[0], t.nn.Parameter)
+        seen.append(layer(x)[0])
+        seen[-1].sum().backward()
+        assert own[0].grad is not None
+        layer.weight_hh_l0 = t.nn.Parameter(layer.weight_hh_l0.detach() * 2)
+        assert layer._flat_weights[1] is layer.weight_hh_l0
+        seen.append(layer(x)[0])
+        layer.double()
+        assert all(a is b for a, b in zip(layer._flat_weights, layer.parameters()))
+        return [s.tolist() for s in (*seen, layer(x.double())[0])]
+
+    mine, theirs = (results(t, getattr(t.nn, kind)(2, 3)) for t in (tg, torch))
+    np.testing.assert_allclose(np.array(mine), np.array(theirs), atol=1e-6)
     with pytest.raises(ValueError, match="expected 4 weights: got 1"):
-        layer._flat_weights = [tg.nn.Parameter(tg.ones(12, 2))]
-    assert layer.weight_ih_l0 is weights[0]
+        tg.nn.LSTM(2, 3)._flat_weights = [tg.nn.Parameter(tg.ones(12, 2))]

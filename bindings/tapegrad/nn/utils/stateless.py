@@ -31,26 +31,24 @@ def _tied(module) -> dict[int, list[str]]:
 
 @contextlib.contextmanager
 def _swapped(module, tensors: dict):
+    """At its end `tensors` has what the module was given in the meantime in their places."""
     places = []
     try:
         for name, value in tensors.items():
             owner, last = _owner(module, name)
             table = _table(owner, last, name)
-            places.append((table, last, table[last]))
+            places.append((name, table, last, table[last]))
             table[last] = value
         yield
     finally:
-        for table, last, value in reversed(places):
-            table[last] = value
+        for name, table, last, value in reversed(places):
+            tensors[name], table[last] = table[last], value
 
 
-def functional_call(module, parameters_and_buffers: dict, args=None, kwargs=None, *, tie_weights: bool = True, strict: bool = False):
-    """module(*args, **kwargs) with the given tensors, by name, in place of its own. Tied weights are replaced together; strict: all
-    tensors have to be given."""
-    if args is None:
-        args = ()
-    elif not isinstance(args, tuple):
-        args = (args,)
+@contextlib.contextmanager
+def _reparametrize_module(module, parameters_and_buffers: dict, tie_weights: bool = False, strict: bool = False, stack_weights: bool = False):
+    """A context in which the module has the given tensors, by name, in place of its own. The dictionary is given what the module puts in
+    their places."""
     given = dict(parameters_and_buffers)
     own = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers(remove_duplicate=False))}
     if strict:
@@ -63,5 +61,19 @@ def functional_call(module, parameters_and_buffers: dict, args=None, kwargs=None
         for name, value in list(given.items()):
             for other in names.get(id(own.get(name)), ()):
                 given.setdefault(other, value)
-    with _swapped(module, given):
+    try:
+        with _swapped(module, given):
+            yield
+    finally:
+        parameters_and_buffers.update((name, given[name]) for name in parameters_and_buffers)
+
+
+def functional_call(module, parameters_and_buffers: dict, args=None, kwargs=None, *, tie_weights: bool = True, strict: bool = False):
+    """module(*args, **kwargs) with the given tensors, by name, in place of its own. Tied weights are replaced together; strict: all
+    tensors have to be given."""
+    if args is None:
+        args = ()
+    elif not isinstance(args, tuple):
+        args = (args,)
+    with _reparametrize_module(module, parameters_and_buffers, tie_weights, strict):
         return module(*args, **(kwargs or {}))
