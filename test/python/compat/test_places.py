@@ -1,22 +1,12 @@
 """What classes and functions say that they are of while `import torch` gives tapegrad: as PyTorch's own."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
-import tapegrad as tg
+from programs import run
 
 PROGRAM = str(pathlib.Path(__file__).with_name("places_program.py"))
-
-
-def run(*arguments):
-    path = os.pathsep.join(filter(None, [os.path.dirname(os.path.dirname(tg.__file__)), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=200, env={**os.environ, "PYTHONPATH": path})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_modules_of_classes_and_functions_are_those_of_pytorch():
