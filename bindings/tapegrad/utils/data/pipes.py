@@ -110,7 +110,7 @@ class IterableWrapperIterDataPipe(IterDataPipe):
         return len(self.iterable)
 
 
-class _Of(IterDataPipe):
+class _Behind:
     """A step behind another."""
 
     def __init__(self, datapipe) -> None:
@@ -118,6 +118,10 @@ class _Of(IterDataPipe):
 
     def __len__(self) -> int:
         return len(self.datapipe)
+
+
+class _Of(_Behind, IterDataPipe):
+    pass
 
 
 def _applied(fn, item, input_col, output_col=None, keep: bool = False):
@@ -181,15 +185,23 @@ class FilterIterDataPipe(_Unsized):
                 yield item
 
 
-@functional_datapipe("batch")
-class BatcherIterDataPipe(_Of):
-    """Lists of batch_size items, the last of which may be shorter."""
+class _InBatches:
+    """What the two batchers share."""
 
     def __init__(self, datapipe, batch_size: int, drop_last: bool = False, wrapper_class=DataChunk) -> None:
         if batch_size <= 0:
             raise AssertionError("Batch size is required to be larger than 0!")
         super().__init__(datapipe)
         self.batch_size, self.drop_last, self.wrapper_class = batch_size, drop_last, wrapper_class
+
+    def __len__(self) -> int:
+        n = len(self.datapipe)
+        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+
+
+@functional_datapipe("batch")
+class BatcherIterDataPipe(_InBatches, _Of):
+    """Lists of batch_size items, the last of which may be shorter."""
 
     def __iter__(self):
         batch: list = []
@@ -200,10 +212,6 @@ class BatcherIterDataPipe(_Of):
                 batch = []
         if batch and not self.drop_last:
             yield self.wrapper_class(batch)
-
-    def __len__(self) -> int:
-        n = len(self.datapipe)
-        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
 
 @functional_datapipe("unbatch")
@@ -488,12 +496,8 @@ class SequenceWrapperMapDataPipe(MapDataPipe):
         return len(self.sequence)
 
 
-class _OfMap(MapDataPipe):
-    def __init__(self, datapipe) -> None:
-        self.datapipe = datapipe
-
-    def __len__(self) -> int:
-        return len(self.datapipe)
+class _OfMap(_Behind, MapDataPipe):
+    pass
 
 
 @functional_datapipe("map")
@@ -509,24 +513,14 @@ class MapperMapDataPipe(_OfMap):
 
 
 @functional_datapipe("batch")
-class BatcherMapDataPipe(_OfMap):
+class BatcherMapDataPipe(_InBatches, _OfMap):
     """Lists of batch_size items, the last of which may be shorter."""
-
-    def __init__(self, datapipe, batch_size: int, drop_last: bool = False, wrapper_class=DataChunk) -> None:
-        if batch_size <= 0:
-            raise AssertionError("Batch size is required to be larger than 0!")
-        super().__init__(datapipe)
-        self.batch_size, self.drop_last, self.wrapper_class = batch_size, drop_last, wrapper_class
 
     def __getitem__(self, index):
         if not 0 <= index < len(self):
             raise IndexError(f"Index {index} is out of bound.")
         first = index * self.batch_size
         return self.wrapper_class([self.datapipe[i] for i in range(first, min(first + self.batch_size, len(self.datapipe)))])
-
-    def __len__(self) -> int:
-        n = len(self.datapipe)
-        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
 
 class ShufflerMapDataPipe(IterDataPipe):
