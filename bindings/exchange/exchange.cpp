@@ -76,8 +76,11 @@ PyObject* dlpack(PyObject* self, const ArgumentsBase& a) {
     versioned = !version.empty() && version[0] >= 1;
   }
   Tensor t = unwrap(self);
-  TG_CHECK(!t.requires_grad(), Type,
-           "__dlpack__: the tensor requires grad, which no other library can follow\nuse tensor.detach()");
+  if (t.requires_grad()) {  // the class that the array API asks for
+    PyErr_SetString(PyExc_BufferError,
+                    "__dlpack__: the tensor requires grad, which no other library can follow\nuse tensor.detach()");
+    return nullptr;
+  }
   if (a.has(3)) {
     const DimVector wanted = to_ints(a.object(3), a.ctx(3));
     const auto [type, id] = dlpack_device(t);

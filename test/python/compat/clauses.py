@@ -269,7 +269,8 @@ def places_that_are_not_there():
 def exchange():
     x = torch.arange(3.0)
     return [type(x.__dlpack__(copy=None)).__name__, torch.from_dlpack(x, copy=True).data_ptr() != x.data_ptr(), torch.from_dlpack(x, copy=False).data_ptr() == x.data_ptr(),
-            torch.from_dlpack(np.arange(3)), torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(torch.arange(3)))]  # fmt: skip
+            torch.from_dlpack(np.arange(3)), torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(torch.arange(3))),
+            kind(lambda: torch.ones(1, requires_grad=True).__dlpack__())]  # fmt: skip
 
 
 @clause

@@ -233,7 +233,7 @@ def test_dlpack_details():
     del capsule
     unused = t.__dlpack__(max_version=(1, 0))
     del unused
-    with pytest.raises((TypeError, BufferError, RuntimeError)):
+    with pytest.raises(BufferError):
         tg.ones(2, requires_grad=True).__dlpack__()
     with pytest.raises((TypeError, AttributeError)):
         tg.from_dlpack(3)
