@@ -98,7 +98,7 @@ def lobpcg(A, k=None, B=None, X=None, n=None, iK=None, niter=None, tol=None, lar
     niter = _MOST_STEPS if niter is None or niter < 0 else niter
     with no_grad():
         if X is None:
-            X = _root["randn"](*A.shape[:-1], columns, dtype=A.dtype, device=_root["zeros"](0).device if A.is_sparse else A.device)
+            X = _root["randn"](*A.shape[:-1], columns, dtype=A.dtype, device=A.device)
         if A.dim() > 2:
             flat = [M if M is None else M.reshape(-1, *M.shape[-2:]) for M in (A, B, X, iK)]
             parts = [lobpcg(*(None if M is None else M[i] for M in (flat[0],)), k, *(None if M is None else M[i] for M in flat[1:3]), None,
