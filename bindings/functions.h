@@ -24,6 +24,7 @@ void init_device_hooks();
 bool init_record(PyObject* module);
 bool init_program(PyObject* module);
 bool init_nested(PyObject* module);
+bool init_places(PyObject* module);
 bool init_reads(PyObject* module);
 bool init_walk(PyObject* module);
 // Lines of the program for messages of the tape (call_site.cpp).

@@ -7,6 +7,8 @@
 //   replays.run(args, kwargs)                replays the plan that fits, or returns NotImplemented
 #include "tapegrad/bindings/record/plans.h"
 
+#include <algorithm>
+
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/autograd/engine/accumulate.h"
@@ -17,6 +19,8 @@
 #include "tapegrad/bindings/arguments/override.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/record/nested.h"
+#include "tapegrad/bindings/record/places.h"
+#include "tapegrad/bindings/record/reads.h"
 
 namespace tapegrad::python {
 
@@ -146,8 +150,18 @@ PyObject* recorder_new(PyTypeObject* type, PyObject* args, PyObject*) {
   PyRef object(box<RecorderObject>(type, std::move(made)));
   auto& o = unbox<RecorderObject>(object.get());
   o.recorder = std::make_unique<Recorder>(TensorSpan(tensors), /*follows_values=*/true);
-  o.trace = std::make_unique<record::NativeTrace>(tensors, *o.recorder);
   return object.release();
+  TG_PY_CATCH
+}
+
+// follow_sizes(): before the step begins.
+PyObject* recorder_follow_sizes(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  auto& o = unbox<RecorderObject>(self);
+  std::vector<Tensor> tensors;
+  for (const PyRef& feed : o.feeds) tensors.push_back(unwrap(feed.get()));
+  o.trace = std::make_unique<record::NativeTrace>(tensors, *o.recorder);
+  Py_RETURN_NONE;
   TG_PY_CATCH
 }
 
@@ -171,8 +185,7 @@ PyObject* recorder_finish(PyObject* self, PyObject* args) {
   std::vector<const void*> nodes;
   for (const Tensor& t : tensors) nodes.push_back(t.requires_grad() ? t.grad_fn().get() : nullptr);
   refuse_other_geometry(*recorder, own_recorder.feeds);
-  made.native = trace->finish(tensors);
-  made.sizes = trace->reason();
+  if (trace) made.native = trace->finish(tensors), made.sizes = trace->reason();
   made.recording = recorder->finish(tensors, nodes);
   if (made.recording->reason.empty() && has_hooks(*made.recording)) made.recording->reason = "a parameter has a hook";
   made.reason = made.recording->reason;
@@ -223,8 +236,7 @@ PyObject* recorder_split(PyObject* self, PyObject* value) {
   auto parts = std::make_shared<TwoParts>();
   std::vector<Tensor> outputs = unwrapped(objects);
   refuse_other_geometry(*o.recorder, o.feeds);
-  o.native = o.trace->finish(outputs);
-  o.sizes = o.trace->reason();
+  if (o.trace) o.native = o.trace->finish(outputs), o.sizes = o.trace->reason();
   o.trace.reset();
   o.recorder->pause(outputs);
   for (const Tensor& t : outputs)
@@ -296,11 +308,18 @@ PyObject* recorder_refuse(PyObject* self, PyObject* text) {
   TG_PY_CATCH
 }
 
-PyObject* recorder_stop(PyObject* self, PyObject*) {
+// stop(sizes, reader): all at once, so that Ctrl-C comes before or after it.
+PyObject* recorder_stop(PyObject* self, PyObject* args) {
+  TG_PY_TRY
+  PyObject *sizes, *former;
+  if (!PyArg_ParseTuple(args, "O!O:stop", sizes_type, &sizes, &former)) return nullptr;
   auto& o = unbox<RecorderObject>(self);
   o.trace.reset();
   o.recorder.reset();
+  unbox<Places>(sizes).end(sizes);
+  exchange_reader(former == Py_None ? PyRef() : PyRef::borrow(former));
   Py_RETURN_NONE;
+  TG_PY_CATCH
 }
 
 // For Python's collector: a recorded function, what it watches and what holds the function form circles.
@@ -324,13 +343,17 @@ int recorder_drop(PyObject* self) {
   return 0;
 }
 
+PyObject* recorder_is_like(PyObject* self, PyObject* recording);
+
 PyMethodDef recorder_methods[] = {
+    {"follow_sizes", recorder_follow_sizes, METH_NOARGS, "Writes down, too, what makes plans for other sizes."},
+    {"is_like", recorder_is_like, METH_O, "Whether its arguments have the shape of those of a recording."},
     {"finish", recorder_finish, METH_VARARGS, "Ends the recording of a step that has returned this."},
     {"objects", recorder_objects, METH_NOARGS, "The arguments that are told apart by identity."},
     {"split", recorder_split, METH_O, "Ends the recording of a forward pass; returns its result for the caller."},
     {"take", recorder_take, METH_NOARGS, "The recording of both passes, once the backward pass has run; else None."},
     {"refuse", recorder_refuse, METH_O, "Notes why the step cannot be replayed; the first reason counts."},
-    {"stop", recorder_stop, METH_NOARGS, "Ends the recording without a result."},
+    {"stop", recorder_stop, METH_VARARGS, "Ends the recording, if it has not ended, and what came with it."},
     {}};
 
 // --- _Recording ---
@@ -340,6 +363,18 @@ RecordingObject& recording_of(PyObject* o) {
   auto& made = unbox<RecordingObject>(o);
   TG_CHECK(made.recording, Runtime, "this recording has become a plan");
   return made;
+}
+
+PyObject* recorder_is_like(PyObject* self, PyObject* recording) {
+  TG_PY_TRY
+  const auto& o = unbox<RecorderObject>(self);
+  const RecordingObject& earlier = recording_of(recording);
+  const auto& before = earlier.recording->feeds;
+  const bool parts = earlier.recording->two_parts;
+  const size_t n = parts ? earlier.recording->first_feeds : before.size();
+  return PyBool_FromLong(o.recorder && o.settings == earlier.settings && o.arguments == earlier.arguments &&
+                         std::ranges::equal(o.recorder->feeds(), std::span(before).first(n)));
+  TG_PY_CATCH
 }
 
 // Of a recording or a plan.

@@ -9,6 +9,7 @@
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/record/followed.h"
+#include "tapegrad/bindings/record/places.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
 #include "tapegrad/bindings/values/value_objects.h"
 
@@ -19,6 +20,13 @@ PyTypeObject* followed_type = nullptr;
 namespace {
 
 constinit thread_local PyObject* reader = nullptr;  // owned; what a thread leaves behind at its end is lost
+// The reader's, or null.
+PyRef places_of_reader() {
+  if (reader == nullptr) return {};
+  PyRef places = own(PyObject_GetAttrString(reader, "sizes"));
+  TG_CHECK(PyObject_TypeCheck(places.get(), sizes_type), Type, "a reader has no sizes");
+  return places;
+}
 
 // Numbers and lists are told apart by identity, which small integers do not have: this one does.
 PyObject* integer_of_its_own(PyObject* value) {
@@ -40,8 +48,8 @@ PyObject* integer_of_its_own(PyObject* value) {
 }
 
 PyObject* set_reader(PyObject*, PyObject* next) {
-  PyObject* before = std::exchange(reader, next == Py_None ? nullptr : Py_NewRef(next));
-  return before != nullptr ? before : Py_NewRef(Py_None);
+  PyRef before = exchange_reader(next == Py_None ? PyRef() : PyRef::borrow(next));
+  return before ? before.release() : Py_NewRef(Py_None);
 }
 
 // peek(tensor, what): the number, or the list, without a note of it; an object of its own.
@@ -71,11 +79,9 @@ PyMethodDef reads_functions[] = {
     method<"_tells_apart", [] {
       if (record::NativeTrace* trace = record::NativeTrace::now()) trace->tells_apart();
     }>("The step that is recorded may tell tensors apart by identity."),
-    // ([symbol]): sizes that must be what they are. With None: those that the function that ends was given and has not used.
+    // ([symbol]): sizes that must be what they are.
     method<"_pin_sizes", [](PyObject* symbols) {
-      record::NativeTrace* trace = record::NativeTrace::now();
-      if (trace != nullptr && symbols == Py_None) trace->pin_given();
-      if (trace != nullptr && symbols != Py_None)
+      if (record::NativeTrace* trace = record::NativeTrace::now())
         for (int64_t symbol : to_ints(symbols, {"_pin_sizes", "symbols", 1})) trace->pin(trace->inside(symbol));
     }>(),
     // (rule, value, symbol, value, symbol): see NativeTrace::number; -1 where nothing is written down.
@@ -103,6 +109,8 @@ PyMethodDef reads_functions[] = {
 
 }  // namespace
 
+PyRef exchange_reader(PyRef next) noexcept { return PyRef(std::exchange(reader, next.release())); }
+
 PyObject* read_by_reader(PyObject* tensor, const char* what) {
   const Tensor& t = unwrap(tensor);
   const bool one = std::string_view(what) != "tolist";
@@ -110,6 +118,7 @@ PyObject* read_by_reader(PyObject* tensor, const char* what) {
       t.dtype() == DType::bool_ || (one ? t.numel() != 1 : t.ndim() == 0) || t.is_wrapped_number())
     return nullptr;
   const PyRef asked = PyRef::borrow(reader);
+  const Unobserved unobserved;
   PyRef made = own(PyObject_CallFunction(asked.get(), "Os", tensor, what));
   return made.get() == Py_NotImplemented ? nullptr : made.release();
 }
@@ -124,10 +133,7 @@ void note_followed(PyObject* o, bool as_integer) {
   const int symbol = trace->inside(outside);
   if (symbol < 0) return;
   if (!as_integer) return trace->pin(symbol);
-  if (reader != nullptr) {
-    const PyRef asked = PyRef::borrow(reader);
-    own(PyObject_CallMethod(asked.get(), "given", nullptr));
-  }
+  if (const PyRef places = places_of_reader()) unbox<Places>(places.get()).called(PyEval_GetFrame(), true);
   trace->given({symbol, PyLong_AsLongLong(o)});
 }
 
@@ -136,12 +142,19 @@ PyObject* follow_sizes(const Tensor& t, const char* what, int which) {
   if (trace == nullptr || reader == nullptr || followed_type == nullptr || !trace->reason().empty() ||
       !record::is_of_step(t))
     return nullptr;
-  const PyRef asked = PyRef::borrow(reader);
   const int count = which == record::kAskedSizes ? t.ndim() : 1;
-  const auto next = static_cast<long long>(trace->outside(trace->next_symbol()));
-  const PyRef answer =
-      own(PyObject_CallMethod(asked.get(), "follows", "Lii", next, count, which == record::kAskedSizes ? 1 : 0));
-  if (answer.get() != Py_True) return nullptr;
+  PyFrameObject* frame = PyEval_GetFrame();
+  if (frame == nullptr) return nullptr;
+  PyRef given;  // in Python: what of the function is given them, if that is understood
+  {
+    const PyRef asked = PyRef::borrow(reader);
+    const Unobserved unobserved;
+    given = own(PyObject_CallMethod(asked.get(), "follows", "Oi", frame, which == record::kAskedSizes ? 1 : 0));
+  }
+  if (!PyTuple_CheckExact(given.get())) return nullptr;
+  if (const PyRef places = places_of_reader(); PyTuple_GET_SIZE(given.get()) != 0 &&
+      !unbox<Places>(places.get()).add(places.get(), frame, given.get(), trace->outside(trace->next_symbol()), count))
+    return nullptr;
   if (which >= 0) trace->asked(t, what, record::kAskedNdim);
   const int64_t symbol = trace->outside(trace->follow(t, what, which));
   if (symbol < 0) return nullptr;

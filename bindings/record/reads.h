@@ -7,6 +7,9 @@
 
 namespace tapegrad::python {
 
+// Makes an object the reader of this thread, or none; returns the former one, or null.
+PyRef exchange_reader(PyRef next) noexcept;
+
 // What a reader (tapegrad.record._reads) gives for what the program calls as `what` now: a new reference, or null where
 // it is read as anywhere. Raises what the reader raises.
 PyObject* read_by_reader(PyObject* tensor, const char* what);

@@ -101,6 +101,7 @@ void refuse_other_geometry(Recorder& recorder, const std::vector<PyRef>& feeds) 
 
 void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::unique_ptr<record::NativeStep> step,
                  std::string refusal, record::Budget budget, bool graphs) {
+  if (!step && refusal.empty()) return;  // nothing was written down
   const Recording& r = plan->step.recording();
   auto native = std::make_shared<NativePlan>();
   native->step = std::move(step);

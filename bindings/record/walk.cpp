@@ -2,7 +2,7 @@
 // tapegrad/record/_watch.py would be in Python alone, and leave to it what is rare: functions, modules, objects of the
 // program, and native functions that are not known. Need the GIL.
 //
-//   observer = _Observer(sizes, effect_of, tell_sizes, package, pure); observer.start(); ...; observer.stop()
+//   with _Observer(sizes, effect_of, own_file, package, pure) as observer: ...
 //   observer.codes, observer.reason          code that ran outside of the package, with its globals; a refusal
 //   walk = _Walk(names, module_type, values, methods, most)
 //   walk.add(value, path); walk.run(other)   visits what can be reached from it, once; other(value, path) what is rare
@@ -10,9 +10,10 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
-#include "tapegrad/bindings/interpreter/python_frame.h"
+#include "tapegrad/bindings/record/places.h"
 #include "tapegrad/bindings/record/watch.h"
 #include "tapegrad/bindings/values/value_objects.h"
 
@@ -275,10 +276,21 @@ PyGetSetDef walk_properties[] = {{"tensors", walk_tensors, nullptr, "The tensors
 
 // --- _Observer ---
 
+// Whether a native function is one of the package's.
+bool is_native(PyObject* function) {
+  if (!PyCFunction_Check(function)) return false;
+  PyObject* owner = PyCFunction_GET_SELF(function);
+  if (owner != nullptr && is_tensor(owner)) return true;
+  PyRef module = PyRef::borrow(reinterpret_cast<PyCFunctionObject*>(function)->m_module);
+  if (owner != nullptr && PyModule_Check(owner) && !(module = PyRef(PyModule_GetNameObject(owner)))) PyErr_Clear();
+  return module && Walk::of_package(module.get());
+}
+
 // A profile function of one thread. It rests while garbage is collected and parts of the package are loaded: what is
 // called then is no part of the step.
 struct Observer {
-  PyRef sizes, effect_of, tell_sizes, package, codes, reason;
+  PyRef sizes, effect_of, own_file, package, codes, reason;
+  PyRef before_all, after_all;  // methods of this, while it runs
   bool pure = false, running = false;
   int rests = 0;
   unsigned long thread = 0;
@@ -320,6 +332,25 @@ struct Observer {
     check_status(PyDict_SetItem(codes.get(), held.get(), globals.get()));
   }
 
+  // What a step that follows sizes is told.
+  void tell_sizes(PyFrameObject* frame, int what, PyObject* arg) {
+    auto& places = unbox<Places>(sizes.get());
+    if (what == PyTrace_RETURN) return places.returned(frame);
+    if (what == PyTrace_C_RETURN || what == PyTrace_C_EXCEPTION) {
+      record::NativeTrace* trace = record::NativeTrace::now();
+      if (trace != nullptr && trace->has_given() && is_native(arg)) trace->pin_given();
+    } else if (places.active() && what == PyTrace_C_CALL) {
+      if (places.has(frame)) places.called(frame, is_native(arg));
+    } else if (places.active() && what == PyTrace_CALL) {
+      const PyRef back(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
+      auto* caller = reinterpret_cast<PyFrameObject*>(back.get());
+      if (!places.has(caller)) return;
+      const PyRef code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+      PyObject* file = reinterpret_cast<PyCodeObject*>(code.get())->co_filename;
+      if (file != own_file.get() && PyUnicode_Compare(file, own_file.get()) != 0) places.called(caller, false);
+    }
+  }
+
   // The program, or the package, calls a native function: whether it may have an effect or read what changes.
   void calls(PyFrameObject* frame, PyObject* function) {
     if (pure || reason) return;
@@ -353,12 +384,8 @@ using PyObserver = Boxed<Observer>;
 int observe(PyObject* self, PyFrameObject* frame, int what, PyObject* arg) {
   try {
     auto& o = unbox<Observer>(self);
-    if (o.rests != 0 || what == PyTrace_RETURN) return 0;
-    static PyObject* const active = PyUnicode_InternFromString("active");
-    const PyRef follows = own(PyObject_GetAttr(o.sizes.get(), active));
-    if (follows.get() == Py_True)
-      own(PyObject_CallFunction(o.tell_sizes.get(), "OOiO", o.sizes.get(), frame, what,
-                                arg != nullptr ? arg : Py_None));
+    if (o.rests == 0 || what == PyTrace_RETURN) o.tell_sizes(frame, what, arg);
+    if (o.rests != 0) return 0;
     if (what == PyTrace_CALL) o.called(frame);
     if (what == PyTrace_C_CALL) o.calls(frame, arg);
     return 0;
@@ -370,14 +397,15 @@ int observe(PyObject* self, PyFrameObject* frame, int what, PyObject* arg) {
 
 PyObject* observer_new(PyTypeObject* type, PyObject* args, PyObject*) {
   TG_PY_TRY
-  PyObject *sizes, *effect_of, *tell_sizes, *package;
+  PyObject *sizes, *effect_of, *own_file, *package;
   int pure;
-  if (!PyArg_ParseTuple(args, "OOOO!p:_Observer", &sizes, &effect_of, &tell_sizes, &PyTuple_Type, &package, &pure))
+  if (!PyArg_ParseTuple(args, "O!OUO!p:_Observer", sizes_type, &sizes, &effect_of, &own_file, &PyTuple_Type, &package,
+                        &pure))
     return nullptr;
   PyRef self(box<Observer>(type, {}));
   auto& made = unbox<Observer>(self.get());
-  PyObject* const given[] = {sizes, effect_of, tell_sizes, package};
-  PyRef* const kept[] = {&made.sizes, &made.effect_of, &made.tell_sizes, &made.package};
+  PyObject* const given[] = {sizes, effect_of, own_file, package};
+  PyRef* const kept[] = {&made.sizes, &made.effect_of, &made.own_file, &made.package};
   for (size_t i = 0; i < 4; ++i) *kept[i] = PyRef::borrow(given[i]);
   made.pure = pure != 0;
   made.codes = own(PyDict_New());
@@ -393,20 +421,49 @@ PyObject* observer_reason(PyObject* self, void*) {
   return reason != nullptr ? Py_NewRef(reason) : PyUnicode_FromString("");
 }
 
+PyRef callbacks_of_collector() {
+  PyRef callbacks = own(PyObject_GetAttrString(own(PyImport_ImportModule("gc")).get(), "callbacks"));
+  TG_CHECK(PyList_Check(callbacks.get()), Type, "gc.callbacks is no list");
+  return callbacks;
+}
+
+// Both are native so that Ctrl-C comes before or after all of it.
+PyObject* observer_enter(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  auto& o = unbox<Observer>(self);
+  const PyRef callbacks = callbacks_of_collector();
+  o.before_all = own(PyObject_GetAttrString(self, "before_all"));
+  o.after_all = own(PyObject_GetAttrString(self, "after_all"));
+  check_status(PyList_Append(callbacks.get(), o.after_all.get()));
+  check_status(PyList_Insert(callbacks.get(), 0, o.before_all.get()));
+  o.thread = PyThread_get_thread_ident();
+  o.running = true;
+  PyEval_SetProfile(observe, self);
+  return Py_NewRef(self);
+  TG_PY_CATCH
+}
+
+PyObject* observer_exit(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  auto& o = unbox<Observer>(self);
+  o.running = false;
+  const PyThreadState* state = PyThreadState_Get();
+  if (state->c_profilefunc == observe && state->c_profileobj == self)
+    PyEval_SetProfile(nullptr, nullptr);
+  else if (!o.reason)
+    o.reason = own(PyUnicode_FromString("it sets a profiler of Python"));
+  const PyRef callbacks = callbacks_of_collector();
+  for (const PyRef& method : {std::exchange(o.before_all, {}), std::exchange(o.after_all, {})})
+    for (Py_ssize_t i = PyList_GET_SIZE(callbacks.get()); i-- > 0;)
+      if (PyList_GET_ITEM(callbacks.get(), i) == method.get()) check_status(PySequence_DelItem(callbacks.get(), i));
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
 // clang-format off
 PyMethodDef observer_methods[] = {
-    {"start", [](PyObject* self, PyObject*) -> PyObject* {
-      auto& o = unbox<Observer>(self);
-      o.thread = PyThread_get_thread_ident();
-      o.running = true;
-      PyEval_SetProfile(observe, self);
-      Py_RETURN_NONE;
-    }, METH_NOARGS, "Observes this thread."},
-    {"stop", [](PyObject* self, PyObject*) -> PyObject* {
-      unbox<Observer>(self).running = false;
-      PyEval_SetProfile(nullptr, nullptr);
-      Py_RETURN_NONE;
-    }, METH_NOARGS, "The end of it."},
+    {"__enter__", observer_enter, METH_NOARGS, "Observes this thread."},
+    {"__exit__", observer_exit, METH_VARARGS, "The end of it."},
     method<"_rest_while_loading", [](PyObserver& self) { self.value.rests += is_thread_of(self) ? 1 : 0; }>(),
     method<"_go_on_after_loading", [](PyObserver& self) { self.value.rests -= is_thread_of(self) ? 1 : 0; }>(),
     // The first and the last of gc.callbacks.

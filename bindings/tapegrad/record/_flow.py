@@ -91,6 +91,7 @@ class _Code:
     def __init__(self, code: CodeType) -> None:
         self.list = list(_split(dis.get_instructions(code)))
         self.offsets = [i.offset for i in self.list]
+        self.sizes: dict[tuple[int, bool], list] = {}  # what size_uses has found, and what it has asked the frame for it
         self.taken: list[list[_Entry]] = []
         self.uses: dict[int, list[tuple[int, int]]] = defaultdict(list)  # which instruction takes it, and where it lay, from below
         self.lost: set[int] = set()
@@ -210,12 +211,6 @@ def _parsed(code: CodeType) -> _Code | None:
     return _codes[code]
 
 
-def position(frame: FrameType) -> int:
-    """Which instruction of a function that was asked for before runs."""
-    parsed = _parsed(frame.f_code)
-    return parsed.now(frame) if parsed is not None else -1
-
-
 _identity: dict[CodeType, bool] = {}
 
 
@@ -230,19 +225,46 @@ def tells_apart(code: CodeType) -> bool:
     return _identity[code]
 
 
-def line_of(code: CodeType, k: int) -> int | None:
-    """The line of an instruction."""
-    return _parsed(code).lines[k]
-
-
-def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
+def size_uses(frame: FrameType, several: bool) -> tuple[tuple[int, int, int], ...] | None:
     """What a function that runs does with sizes that it reads now, one (`x.size(0)`) or several (`x.shape`): which calls, subscripts and operators
-    are given them, or what was computed from them; or None: not all is understood. A number knows what is computed from it and how it compares
-    where it is the first operand, or the other one is an integer; tensors say what they are given."""
+    are given them, or what was computed from them, each as the bytes where it is and its line; or None: not all is understood. A number knows
+    what is computed from it and how it compares where it is the first operand, or the other one is an integer; tensors say what they are given."""
     code = _parsed(frame.f_code)
     if code is None:
         return None
-    start = code.now(frame)
+    known = code.sizes.setdefault((code.now(frame), several), [])
+    for asked, found in known:
+        if all(ask(code, at, frame) is answer for ask, at, answer in asked):
+            return found
+    asked: list[tuple] = []
+
+    def is_so(ask, at: int) -> bool:
+        asked.append((ask, at, ask(code, at, frame)))
+        return asked[-1][2]
+
+    given = _size_uses(code, code.now(frame), several, is_so)
+    found = None if given is None else tuple((code.offsets[k], code.offsets[k + 1], code.lines[k] or 0) for k in sorted(given))
+    known[7:] = []
+    known.insert(0, (asked, found))
+    return found
+
+
+def _is_integer(code: _Code, at: int, frame: FrameType) -> bool:
+    return at >= 0 and type(_constant(code, at, frame)) is int
+
+
+def _is_tuple(code: _Code, at: int, frame: FrameType) -> bool:
+    return type(_constant(code, at, frame)) is tuple
+
+
+def _asks_for_type(code: _Code, k: int, frame: FrameType) -> bool:
+    """Whether a call is one of `type`, or of a function that calls it."""
+    function = _called(code, k, frame)
+    return function is type or type(function) is FunctionType and "type" in function.__code__.co_names
+
+
+def _size_uses(code: _Code, start: int, several: bool, is_so) -> set[int] | None:
+    """Which instructions; what depends on the frame is asked by `is_so` alone."""
     # By a tensor itself: another function may read sizes of its own accord, and give what it has made of them.
     by = code.function(start) if code.list[start].opname.startswith("CALL") else start
     if by is None or code.list[by].argval not in ("shape", "size", "numel", "nelement"):
@@ -283,7 +305,7 @@ def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
                 if place == 1:
                     compared.append(taken[0])
             elif name == "BINARY_OP" or name.startswith(("BINARY_", "INPLACE_")):
-                constant = place == 1 and taken[0].made >= 0 and type(_constant(code, taken[0].made, frame)) is int
+                constant = place == 1 and is_so(_is_integer, taken[0].made)
                 if place == 0 or several or constant:
                     waiting.append((k, several))
                 if place == 1 and several:
@@ -291,23 +313,23 @@ def size_uses(frame: FrameType, several: bool) -> tuple[int, ...] | None:
                 elif place == 1 and not constant:
                     others.append((taken[0].made, k))
             elif name in ("CALL", "CALL_METHOD", "CALL_KW") and place >= 2 or name in ("CALL_FUNCTION", "CALL_FUNCTION_KW") and place >= 1:
-                if _may_vary(code, k) or _asks_for_type(_called(code, k, frame)):
+                if _may_vary(code, k) or is_so(_asks_for_type, k):
                     return None
                 given.add(k)
             elif name not in ("POP_TOP", "TO_BOOL", "UNARY_NOT", "FORMAT_VALUE", "FORMAT_SIMPLE") and not name.startswith("POP_JUMP"):
                 return None
     for entry in compared:
-        if entry.made < 0 or (entry.made, False) not in seen and (entry.made, True) not in seen and type(_constant(code, entry.made, frame)) is not int:
+        if entry.made < 0 or (entry.made, False) not in seen and (entry.made, True) not in seen and not is_so(_is_integer, entry.made):
             return None
     for entry in added:
-        if entry.made < 0 or (entry.made, True) not in seen and type(_constant(code, entry.made, frame)) is not tuple:
+        if entry.made < 0 or (entry.made, True) not in seen and not is_so(_is_tuple, entry.made):
             return None
     for made, k in others:
         if (made, False) not in seen:
             if _in_loop(code, k):
                 return None
             given.add(k)
-    return tuple(given)
+    return given
 
 
 def _in_loop(code: _Code, k: int) -> bool:
@@ -318,10 +340,6 @@ def _may_vary(code: _Code, k: int) -> bool:
     """Whether a call may be of one function first and then of another one, which is not seen: calls of types are not."""
     at = code.function(k)
     return _in_loop(code, k) and (at is None or not code.list[at].opname.startswith("LOAD_") or code.list[at].argval in code.changed)
-
-
-def _asks_for_type(function) -> bool:
-    return function is type or type(function) is FunctionType and "type" in function.__code__.co_names
 
 
 def _is_constant_index(code: _Code, at: int) -> bool:

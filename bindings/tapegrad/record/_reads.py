@@ -8,8 +8,8 @@ import sys
 import types
 
 from .. import _C
-from ._flow import calls_directly, uses
-from ._sizes import Sizes
+from . import _sizes  # noqa: F401: integers that are followed
+from ._flow import calls_directly, size_uses, uses
 from ._watch import _of_package
 
 _TESTS = ("bits", "true", "<", "<=", "==", "!=", ">", ">=", "finite", "infinite", "nan")  # as record::Condition::Kind
@@ -27,7 +27,7 @@ class Reads:
 
     def __init__(self, function, caller: types.CodeType, values: bool = True) -> None:
         self.found: list = []
-        self.sizes = Sizes()
+        self.sizes = _C._Sizes()
         self._values = values
         self._caller = caller if _is_transparent(function) else None
 
@@ -46,13 +46,9 @@ class Reads:
         self.found.append((number, copy))
         return number
 
-    def follows(self, first: int, count: int, several: int) -> bool:
-        """Asked where sizes are read."""
-        return self.sizes.follows(sys._getframe(1), first, count, bool(several))
-
-    def given(self) -> None:
-        """Told where a tensor, or a function, is given a number that follows from sizes."""
-        self.sizes.called(sys._getframe(1), True)
+    def follows(self, frame: types.FrameType, several: bool):
+        """Asked where sizes are read: see size_uses."""
+        return size_uses(frame, several)
 
     def _gives_results(self, frame) -> bool:
         """Whether what the frame's function returns is what the step returns."""

@@ -6,11 +6,8 @@ size alone."""
 from __future__ import annotations
 
 import operator
-import sys
-import types
 
 from .. import _C
-from ._flow import line_of, position, size_uses
 
 
 class Followed(int):
@@ -98,72 +95,3 @@ for _name in ("truediv", "rtruediv", "pow", "rpow", "divmod", "rdivmod", "and", 
     setattr(Followed, f"__{_name}__", _other(f"__{_name}__"))
 Followed.__str__ = lambda self: str(plain(self))
 _C._set_followed_type(Followed)
-
-
-class _Place:
-    """What is known of one running function that reads sizes, as its trace function: which of its calls, subscripts and operators are given
-    them, which of these have been seen to take them, and which lines have run."""
-
-    def __init__(self, line: int) -> None:
-        self.given: dict[int, set[int]] = {}  # instruction -> symbols
-        self.seen: set[int] = set()
-        self.lines = {line}
-
-    def __call__(self, frame: types.FrameType, event: str, _):
-        if event == "line":
-            self.lines.add(frame.f_lineno)
-        return self
-
-
-class Sizes:
-    """Where sizes go in one recording. Calls that are given them must be of native functions of the package, which say what they take: each is
-    seen by the profile function (_watch.Observer), or by what is told where tensors take numbers. What is not seen may not have run: a trace
-    function notes the lines of functions that read sizes."""
-
-    def __init__(self) -> None:
-        self.active = False
-        self._places: list[tuple[types.CodeType, _Place]] = []
-        self._lost: set[int] = set()
-        self._tracer = None
-
-    def follows(self, frame: types.FrameType, first: int, count: int, several: bool) -> bool:
-        """Whether all that the frame's function does with what it reads now is understood. `first` and `count`: the symbols for it, which
-        come in a tuple if they are several."""
-        found = size_uses(frame, several)
-        if found is None:
-            return False
-        if not found:
-            return True
-        if self._tracer is None and sys.gettrace() is None:
-            self._tracer = lambda *_: None
-            sys.settrace(self._tracer)
-        if self._tracer is None or sys.gettrace() is not self._tracer:
-            return False  # of a debugger, or of what measures coverage
-        if frame.f_trace is None:
-            frame.f_trace = _Place(frame.f_lineno)
-            self._places.append((frame.f_code, frame.f_trace))
-            self.active = True
-        for k in found:
-            frame.f_trace.given.setdefault(k, set()).update(range(first, first + count))
-        return True
-
-    def called(self, frame: types.FrameType | None, known: bool) -> None:
-        """The frame's function calls a function, or gives a tensor a number: one of the package that is native, or another one."""
-        place = frame.f_trace if frame is not None else None
-        if type(place) is not _Place:
-            return
-        k = position(frame)
-        if known:
-            place.seen.add(k)
-        else:
-            self._lost.update(place.given.get(k, ()))
-
-    def end(self) -> list[int]:
-        """The symbols of which it is not known where they went."""
-        if self._tracer is not None and sys.gettrace() is self._tracer:
-            sys.settrace(None)
-        for code, place in self._places:
-            for k, symbols in place.given.items():
-                if k not in place.seen and line_of(code, k) in place.lines:
-                    self._lost |= symbols
-        return sorted(self._lost)

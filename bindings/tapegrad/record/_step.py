@@ -14,7 +14,8 @@ from .._root.recording import is_recording, state
 from ._flow import tells_apart
 from ._memory import default_budget, in_bytes, parse_budget
 from ._reads import Reads
-from ._watch import Observer, watch
+from ._watch import observer as new_observer
+from ._watch import watch
 
 logger = logging.getLogger("tapegrad.record")
 
@@ -65,7 +66,7 @@ class RecordedStep:
         self._replays = _C._Replays()
         self._run = self._replays.run
         self._lock = threading.RLock()  # of all below; never held while the function runs
-        self._pending: list = []  # recordings that wait for a second one, with what they watch
+        self._pending: list = []  # recordings that wait for a second one, with what they watch and the code that ran
         self._waiting: list = []  # forward passes whose backward pass has not come
         self._missing = 0  # of them so far
         self._alone = 0  # recordings that found no second one
@@ -155,11 +156,15 @@ class RecordedStep:
                     self._changed(f"{what} has changed", grad)
         split = self._split and grad
         reads = Reads(self.function, RecordedStep._record.__code__, values=not split)
-        observer = Observer(self.pure, reads.sizes)
-        recorder = _C._Recorder(args, kwargs)
-        state.recording, state.compiling, state.pure = True, self._compiling, self.pure
-        reader = _C._set_reader(reads)
+        observer = new_observer(self.pure, reads.sizes)
+        recorder = reader = None
         try:
+            recorder = _C._Recorder(args, kwargs)
+            before = None if audit or not self._pending else self._earlier(recorder)
+            if before or self._waiting and not audit:  # of the first one no plan is made
+                recorder.follow_sizes()
+            state.recording, state.compiling, state.pure = True, self._compiling, self.pure
+            reader = _C._set_reader(reads)
             with observer:
                 result = self.function(*args, **kwargs)
             if observer.reason:
@@ -169,29 +174,42 @@ class RecordedStep:
                 _C._tells_apart()
             if result is NotImplemented:
                 recorder.refuse("it returns NotImplemented")
-            watched = None if audit else watch(self.function, observer, recorder.objects())
+            watched = None if audit else self._watch(observer, recorder, before)
             if isinstance(watched, str):
                 recorder.refuse(watched)
             if split:
                 result = recorder.split(result)
             else:
                 recording = recorder.finish(result, reads.found)
-        finally:
-            reads.sizes.end()
-            _C._set_reader(reader)
+        finally:  # one call, for Ctrl-C may come between two
             state.recording = state.compiling = False
-            recorder.stop()
+            if recorder is not None:
+                recorder.stop(reads.sizes, reader)
         if split:
             with self._lock:
                 if len(self._waiting) == _MOST_WAITING:
                     del self._waiting[0]
                     self._missed(grad)
-                self._waiting.append((recorder, watched, grad, audit))
+                self._waiting.append((recorder, (watched, observer.codes), grad, audit))
         elif not audit and recording.reason.startswith("its result needs a gradient"):
             self._split = True  # a forward pass: its backward pass is recorded when it comes
         else:
-            self._settle(recording, watched, grad, audit)
+            self._settle(recording, (watched, observer.codes), grad, audit)
         return result
+
+    def _earlier(self, recorder):
+        """What waits for a second recording of such arguments, or None."""
+        with self._lock:
+            return next((entry for entry in self._pending if recorder.is_like(entry[0])), None)
+
+    def _watch(self, observer, recorder, before):
+        """What is watched: where the same code has run as before, and nothing has changed, what was watched then."""
+        if before is not None:
+            _, watched, codes = before
+            same = len(codes) == len(observer.codes) and all(codes.get(code) is variables for code, variables in observer.codes.items())
+            if same and not watched.changed():
+                return watched
+        return watch(self.function, observer, recorder.objects())
 
     def _take(self) -> None:
         """Settles recordings whose backward pass has come."""
@@ -224,23 +242,23 @@ class RecordedStep:
                 self._failed(grad, f"an audit found that it does something else than before: {difference}")
             return
         with self._lock:
-            reason = recording.reason or self._compare(recording, watched)
+            reason = recording.reason or self._compare(recording, *watched)
             if reason is None:
                 self._tries[grad] = 0
             elif reason:
                 self._failed(grad, reason)
 
-    def _compare(self, recording, watched):
+    def _compare(self, recording, watched, codes):
         """None: the recording has become a plan; "": it waits for another one; else why it cannot."""
         if watched.holds(recording):
             return "an argument shares memory with a tensor that the function reads from elsewhere"
-        for i, (earlier, before) in enumerate(self._pending):
+        for i, (earlier, before, _) in enumerate(self._pending):
             if not recording.same_arguments(earlier):
                 continue
             changed = before.changed()
             reason = f"it changes {changed}, outside of tensors" if changed else recording.difference(earlier)
             if reason:
-                self._pending[i] = recording, watched
+                self._pending[i] = recording, watched, codes
                 return reason
             del self._pending[i]
             try:
@@ -254,7 +272,7 @@ class RecordedStep:
             if use["no_chains"]:
                 self._note(f"chains of pointwise calls on {use['device']} are replayed call by call: {use['no_chains']}")
             return None
-        self._pending.append((recording, watched))
+        self._pending.append((recording, watched, codes))
         if len(self._pending) <= _MOST_PENDING:
             return ""
         del self._pending[0]

@@ -1,6 +1,6 @@
 """What a recorded function reads of Python's state: found while it runs, compared before each replay.
 
-Observer is a profile function: it notes which functions outside of the package run, and calls of native functions that may have
+The observer is a profile function: it notes which functions outside of the package run, and calls of native functions that may have
 an effect or read what changes by itself. `watch` walks from the function over what the code names (globals, variables of enclosing
 functions, attributes), and puts dictionaries, lists, tensors and classes into a native `_Watch`."""
 
@@ -42,9 +42,6 @@ _READS = frozenset("get keys values items copy index count __contains__ __getite
 _EFFECTS = frozenset(["time", "_io", "io", "random", "_random", "posix", "socket", "_socket", "select", "_posixsubprocess"])
 
 
-_OWN = (_sizes.__file__, _sizes.__file__.replace("_sizes", "_reads"))  # what is asked while sizes are read and used
-
-
 def _of_package(file: str) -> bool:
     return file.startswith(_PACKAGE)
 
@@ -57,13 +54,6 @@ def _is(value, kinds) -> bool:
 def _is_ours(module: str) -> bool:
     """Whether a module's name is one of the package's, which are PyTorch's while compat is installed."""
     return module.partition(".")[0] in ("tapegrad", _tensor._root_name)
-
-
-def _is_native(function) -> bool:
-    """Whether it is one of the package's."""
-    owner = getattr(function, "__self__", None)
-    module = owner.__name__ if _is(owner, types.ModuleType) else getattr(function, "__module__", None) or ""
-    return _is(owner, Tensor) or _is_ours(module)
 
 
 def _effect_of(frame, function) -> str | None:
@@ -95,43 +85,11 @@ def _refusal(frame, name: str) -> str:
     return f"it calls {name} at {frame.f_code.co_filename}:{frame.f_lineno}, which may have an effect or read what changes"
 
 
-_CALL, _C_CALL = 0, 4  # PyTrace_CALL, PyTrace_C_CALL; what is left are ends of native functions
-
-
-def _tell_sizes(sizes, frame, event: int, arg) -> None:
-    """What a step that follows sizes is told of each call."""
-    if event == _CALL:
-        if frame.f_code.co_filename not in _OWN:
-            sizes.called(frame.f_back, False)
-    elif event == _C_CALL:
-        sizes.called(frame, _is_native(arg))
-    elif _is_native(arg):
-        _C._pin_sizes(None)
-
-
-class Observer:
+def observer(pure: bool, sizes):
     """Notes which code runs in a `with` statement (`codes`, with its globals), and whether it calls what may have an effect (`reason`): a native
     profile function. It rests while garbage is collected: what is called then, the program's gc.callbacks and the finalizers of what happened
     to be garbage, is no part of the step."""
-
-    def __init__(self, pure: bool, sizes) -> None:
-        self._native = _C._Observer(sizes, _effect_of, _tell_sizes, _PACKAGE, pure)
-        self.codes: dict = self._native.codes
-
-    @property
-    def reason(self) -> str:
-        return self._native.reason
-
-    def __enter__(self) -> Observer:
-        gc.callbacks.insert(0, self._native.before_all)
-        gc.callbacks.append(self._native.after_all)
-        self._native.start()
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._native.stop()
-        gc.callbacks.remove(self._native.before_all)
-        gc.callbacks.remove(self._native.after_all)
+    return _C._Observer(sizes, _effect_of, _sizes.Followed.__new__.__code__.co_filename, _PACKAGE, pure)
 
 
 # Of an optimizer: what is visited, and what load_state_dict exchanges.
@@ -288,7 +246,7 @@ def reachable(functions):
             return walk.native.tensors
 
 
-def watch(function, observer: Observer, objects: list):
+def watch(function, observer, objects: list):
     """A `_Watch` over what the function and the code that it ran read, or a text that says why there can be none."""
     names: set[str] = set()
     for code in observer.codes:
