@@ -121,28 +121,28 @@ namespace {
 
 // Each slot at the lowest offset that is free, in this order.
 size_t place_in(const Recording& r, const std::vector<int>& order, std::vector<size_t>& offset) {
-  std::vector<std::pair<size_t, size_t>> taken;
-  std::vector<int> placed;
+  struct Placed {
+    size_t from, to;
+    int first, last;
+  };
+  std::vector<Placed> placed;  // by `from`
+  placed.reserve(order.size());
+  const size_t alignment = alignment_of(r);
   size_t bytes = 0;
   for (int i : order) {
     const Slot& slot = r.slots[static_cast<size_t>(i)];
-    taken.clear();
-    for (int k : placed) {
-      const Slot& other = r.slots[static_cast<size_t>(k)];
-      const size_t at = offset[static_cast<size_t>(k)];
-      if (other.first <= slot.last && slot.first <= other.last)
-        taken.emplace_back(at, at + aligned(other.nbytes, alignment_of(r)));
-    }
-    std::sort(taken.begin(), taken.end());
+    const size_t n = aligned(slot.nbytes, alignment);
     size_t at = 0;
-    const size_t n = aligned(slot.nbytes, alignment_of(r));
-    for (const auto& [from, to] : taken) {
-      if (at + n <= from) break;
-      at = std::max(at, to);
+    for (const Placed& p : placed) {
+      if (p.first > slot.last || slot.first > p.last) continue;
+      if (at + n <= p.from) break;
+      at = std::max(at, p.to);
     }
     offset[static_cast<size_t>(i)] = at;
     bytes = std::max(bytes, at + n);
-    placed.push_back(i);
+    const auto behind =
+        std::upper_bound(placed.begin(), placed.end(), at, [](size_t x, const Placed& p) { return x < p.from; });
+    placed.insert(behind, {at, at + n, slot.first, slot.last});
   }
   return bytes;
 }

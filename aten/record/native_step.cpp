@@ -11,6 +11,7 @@ namespace {
 
 constinit thread_local NativeTrace* tracing = nullptr;
 constinit thread_local bool dry = false;
+constinit thread_local size_t last_operations = 0;  // of the last one: the next one is often as long
 constinit std::atomic<int64_t> traces = 0;
 
 DimVector answer_to(const Tensor& t, int which) {
@@ -178,6 +179,7 @@ NativeTrace::NativeTrace(TensorSpan feeds, Recorder& recorder)
     step_->inputs.push_back(add(t));
     feeds_.push_back(t.impl());
   }
+  step_->operations.reserve(std::min(last_operations, size_t{4096}));
   if (tracing != nullptr) refuse("it is recorded in another step");
   if (!reason_.empty()) return;
   tracing = this;
@@ -210,7 +212,7 @@ NativeTrace::Info NativeTrace::info_of(const Tensor& t) {
 int NativeTrace::add(const Tensor& t) {
   const int number = static_cast<int>(values_.size());
   values_.push_back(info_of(t));
-  value_of_[t.impl()] = number;
+  value_of_.try_emplace(t.impl(), number).first = number;
   if (memory_.try_emplace(t.impl()->storage().get(), number).second) kept_.emplace_back(t.impl()->storage());
   return number;
 }
@@ -231,13 +233,12 @@ int NativeTrace::value_of(const Tensor& t) {
   }
   const Info info = info_of(t);
   // A tensor that is gone may have left its address to another one.
-  if (const auto found = value_of_.find(t.impl());
-      found != value_of_.end() && values_[static_cast<size_t>(found->second)] == info)
-    return found->second;
+  if (const int* found = value_of_.find(t.impl()); found != nullptr && values_[static_cast<size_t>(*found)] == info)
+    return *found;
   for (const Tensor& leaf : step_->leaves)
     if (const Tensor grad = leaf.grad(); grad.defined() && grad.impl() == t.impl()) {
       gradient(leaf, grad, true);
-      return value_of_.at(t.impl());
+      return *value_of_.find(t.impl());
     }
   if (memory_.contains(info.storage)) {
     const auto same = std::find(values_.rbegin(), values_.rend(), info);
@@ -324,7 +325,7 @@ void NativeTrace::call(dispatch::Call& call, dispatch::Results& results) {
       for (const dispatch::Argument& argument : call.arguments)
         if (argument.type() == dispatch::ArgumentType::Tensor)
           if (const Tensor& t = argument.as<Tensor>(); t.defined())
-            if (const auto found = value_of_.find(t.impl()); found != value_of_.end() && found->second == p.value)
+            if (const int* found = value_of_.find(t.impl()); found != nullptr && *found == p.value)
               values_[static_cast<size_t>(p.value)] = info_of(t);
   written = std::move(o);
 }
@@ -472,10 +473,11 @@ void NativeTrace::gradient(const Tensor& leaf, const Tensor& grad, bool known) {
 std::unique_ptr<NativeStep> NativeTrace::finish(TensorSpan outputs) {
   for (const Tensor& t : outputs) step_->outputs.push_back(value_of(t));
   for (size_t i = 0; i < step_->inputs.size(); ++i)
-    for (const auto& [impl, v] : value_of_)
-      if (impl == feeds_[i] && v != step_->inputs[i]) step_->given_back.emplace_back(static_cast<int>(i), v);
+    if (const int v = *value_of_.find(feeds_[i]); v != step_->inputs[i])
+      step_->given_back.emplace_back(static_cast<int>(i), v);
   pin_given();
   stop();
+  last_operations = step_->operations.size();
   if (!reason_.empty()) return nullptr;
   step_->last_use.assign(values_.size(), step_->operations.size());
   std::vector<size_t>& last = step_->last_use;

@@ -145,9 +145,8 @@ class TG_API NativeTrace {
   std::string reason_;
   Recorder& recorder_;
   std::vector<Info> values_;
-  std::unordered_map<const TensorImpl*, int> value_of_;
+  PointerMap value_of_, memory_;                       // of tensors; of storages, their first value
   std::vector<weak_intrusive_ptr<StorageImpl>> kept_;  // whose addresses must not be given to others
-  std::unordered_map<const StorageImpl*, int> memory_;
   std::vector<const TensorImpl*> feeds_;
   const int64_t first_;                  // outside, of the first symbol
   std::vector<int64_t> symbols_;         // their values

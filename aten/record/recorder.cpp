@@ -16,6 +16,9 @@ std::string (*describe_line)() = nullptr;
 namespace {
 // The recorder of this thread, or null.
 constinit thread_local Recorder* current = nullptr;
+// Of the last recording of this thread: the next one is often as long. Large vectors that grow cost more than all else.
+constinit thread_local size_t last_calls = 0, last_slots = 0;
+constexpr size_t kMostReserved = 4096;
 }  // namespace
 
 // What the functions that call sites see do to the recorder.
@@ -26,11 +29,11 @@ struct Access {
 
   static int slot_of(const Tensor& t) {
     const Storage& storage = t.impl()->storage();
-    auto [found, fresh] = now().slot_of_.try_emplace(storage.get(), static_cast<int>(recording().slots.size()));
+    const auto [found, fresh] = now().slot_of_.try_emplace(storage.get(), static_cast<int>(recording().slots.size()));
     if (!fresh) {
-      const Slot& known = recording().slots[static_cast<size_t>(found->second)];
+      const Slot& known = recording().slots[static_cast<size_t>(found)];
       if (known.recorded != storage->data()) refuse("the memory of a tensor was exchanged in it (resize_, set_)");
-      return found->second;
+      return found;
     }
     on(storage->device());
     Slot& slot = recording().slots.emplace_back();
@@ -40,7 +43,7 @@ struct Access {
     slot.nbytes = storage->nbytes();
     slot.own = make_intrusive<StorageImpl>(storage->data(), storage->nbytes(), storage->device(), nullptr, nullptr);
     slot.own->set_read_only(storage->read_only());
-    return found->second;
+    return found;
   }
 
   static Use use_of(const Tensor& t, const void* address, bool written) {
@@ -71,13 +74,20 @@ struct Access {
     return use;
   }
 
-  // The same view, over the slot's own storage.
+  // The same view, over the slot's own storage; what the last call had, where it is that.
   static Tensor over_own(const Tensor& t, int slot) {
-    auto impl = make_intrusive<TensorImpl>(recording().slots[static_cast<size_t>(slot)].own, t.dtype(), t.sizes(),
-                                           t.impl()->strides(), t.impl()->offset());
+    Slot& s = recording().slots[static_cast<size_t>(slot)];
+    const TensorImpl& seen = *t.impl();
+    if (s.view.defined())
+      if (const TensorImpl& last = *s.view.impl(); last.dtype() == seen.dtype() && last.offset() == seen.offset() &&
+                                                   last.sizes() == seen.sizes() && last.strides() == seen.strides() &&
+                                                   last.is_wrapped_number() == seen.is_wrapped_number() &&
+                                                   last.is_inference() == seen.is_inference())
+        return s.view;
+    auto impl = make_intrusive<TensorImpl>(s.own, t.dtype(), t.sizes(), seen.strides(), seen.offset());
     impl->set_wrapped_number(t.is_wrapped_number());
-    impl->set_inference(t.impl()->is_inference());
-    return Tensor(std::move(impl));
+    impl->set_inference(seen.is_inference());
+    return s.view = Tensor(std::move(impl));
   }
   // Numbers lie in memory that is used again: by value.
   static Tensor own_number(const Tensor& t) {
@@ -97,10 +107,10 @@ struct Access {
   }
 
   static void keep_argument(Call& call, const dispatch::Argument& from, size_t i, bool written);
-  static void add(Call call) { recording().calls.push_back(std::move(call)); }
+  static void add(Call&& call) { recording().calls.push_back(std::move(call)); }
   // Makes the call, and keeps it where it raised nothing.
   template <class F>
-  static void run(Call call, F&& kernel) {
+  static void run(Call&& call, F&& kernel) {
     {
       const ModeGuard off(0, kModeRecord);
       const auto start = std::chrono::steady_clock::now();
@@ -195,8 +205,8 @@ struct Access {
   }
   static bool is_of_step(const Storage& storage) {
     if (now().born_.contains(storage.get())) return true;
-    const auto found = now().slot_of_.find(storage.get());
-    return found != now().slot_of_.end() && recording().slots[static_cast<size_t>(found->second)].feed >= 0;
+    const int* found = now().slot_of_.find(storage.get());
+    return found != nullptr && recording().slots[static_cast<size_t>(*found)].feed >= 0;
   }
   static std::vector<Tensor> nested(Call call, TensorSpan inputs);
   static void guard(std::string_view what, const Tensor& t, Condition condition) {
@@ -224,7 +234,7 @@ struct Access {
   }
   static void ran(const void* node) { now().nodes_run_.insert(node); }
   static void born(const Storage& made) {
-    if (current != nullptr) now().born_.try_emplace(made.get(), made);
+    if (current != nullptr && now().born_.try_emplace(made.get(), 0).second) now().kept_.emplace_back(made);
   }
 };
 
@@ -246,6 +256,7 @@ void kernel_call(const OperatorEntry& op, Device device, AnyKernel kernel, dispa
   call.invoke = invoke;
   call.arguments.resize(arguments.size());
   call.values = std::make_unique<Value[]>(arguments.size());
+  call.uses.reserve(arguments.size());
   const size_t first_output = arguments.size() - static_cast<size_t>(outputs);
   // What is read comes first, so memory that is read before it was written is noticed.
   for (size_t i = 0; i < arguments.size(); ++i)
@@ -415,6 +426,8 @@ void Recorder::start(TensorSpan feeds) {
   TG_CHECK(current == nullptr, Runtime, "record: this thread is recording already");
   current = this;
   running_ = true;
+  recording_->calls.reserve(std::min(last_calls, kMostReserved));
+  recording_->slots.reserve(std::min(last_slots, kMostReserved));
   for (const Tensor& t : feeds) {
     if (!Access::has_memory(t)) {
       refuse(fmt::format("an argument is on {}", t.device()));
@@ -468,8 +481,8 @@ void Recorder::refuse(std::string reason) {
 }
 
 bool Recorder::wrote(const Tensor& t) const noexcept {
-  const auto found = slot_of_.find(t.impl()->storage().get());
-  return found != slot_of_.end() && recording_->slots[static_cast<size_t>(found->second)].written;
+  const int* found = slot_of_.find(t.impl()->storage().get());
+  return found != nullptr && recording_->slots[static_cast<size_t>(*found)].written;
 }
 
 void Recorder::add_outputs(TensorSpan outputs) {
@@ -495,16 +508,15 @@ void Recorder::add_outputs(TensorSpan outputs) {
 // An argument of a later call may be a tensor whose memory ends where its elements do.
 void Recorder::refuse_outside_of_arguments() {
   Recording& r = *recording_;
-  std::unordered_map<int, std::pair<ptrdiff_t, ptrdiff_t>> extents;
+  std::vector<std::pair<ptrdiff_t, ptrdiff_t>> extents(r.slots.size(), {PTRDIFF_MAX, PTRDIFF_MIN});  // of slots
   for (const FeedGeometry& f : r.feeds) {
-    auto [known, fresh] = extents.try_emplace(f.slot, f.offset, f.end);
-    known->second = {std::min(known->second.first, f.offset), std::max(known->second.second, f.end)};
+    auto& known = extents[static_cast<size_t>(f.slot)];
+    known = {std::min(known.first, f.offset), std::max(known.second, f.end)};
   }
   auto check = [&](const Use& use) {
-    const auto found = extents.find(use.slot);
-    if (found == extents.end() || use.begin == use.end) return;
-    if (use.begin < found->second.first || use.end > found->second.second)
-      refuse("it reads memory of an argument beyond its elements");
+    if (use.slot < 0 || r.slots[static_cast<size_t>(use.slot)].kind != Slot::Kind::Feed || use.begin == use.end) return;
+    const auto& [begin, end] = extents[static_cast<size_t>(use.slot)];
+    if (use.begin < begin || use.end > end) refuse("it reads memory of an argument beyond its elements");
   };
   for (const Call& call : r.calls)
     for (const Use& use : call.uses) check(use);
@@ -554,6 +566,8 @@ std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const 
     }
   refuse_outside_of_arguments();
   check_writes_behind_nested();
+  last_calls = r.calls.size();
+  last_slots = r.slots.size();
   for (KnownGradient& g : r.gradients)
     if (!slot_of_.contains(g.storage)) g.storage = nullptr;
   for (Slot& slot : r.slots) {

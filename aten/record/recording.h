@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <variant>
 
+#include "tapegrad/aten/record/pointer_map.h"
 #include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/record/value.h"
 
@@ -30,6 +31,7 @@ struct Slot {
   weak_intrusive_ptr<StorageImpl> seen;  // what it was recorded with
   Storage real;                          // of a weight; of a result while a replay runs
   Storage own;                           // what the recording's tensors lie on; owns no bytes
+  Tensor view;                           // the last of these, which calls may share
   char* recorded = nullptr;              // where the bytes were
   size_t nbytes = 0;
   int feed = -1;                     // which of the feeds
@@ -264,8 +266,7 @@ class TG_API Recorder {
   void refuse_outside_of_arguments();
   void check_writes_behind_nested();
   std::unique_ptr<Recording> recording_;
-  std::unordered_map<const StorageImpl*, int> slot_of_;
-  std::unordered_map<const StorageImpl*, weak_intrusive_ptr<StorageImpl>> born_;
+  PointerMap slot_of_, born_;                          // of storages
   std::vector<weak_intrusive_ptr<StorageImpl>> kept_;  // whose addresses must not be given to others
   std::vector<Use> output_uses_;
   std::unordered_set<const void*> nodes_run_;

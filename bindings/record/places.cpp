@@ -56,7 +56,8 @@ bool Places::add(PyObject* self, PyFrameObject* frame, PyObject* given, int64_t 
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); ++i) {
     Given made{};
     if (!PyArg_ParseTuple(PyTuple_GET_ITEM(given, i), "iii", &made.begin, &made.end, &made.line)) throw_python_error();
-    auto at = std::find_if(place->given.begin(), place->given.end(), [&](const Given& g) { return g.begin == made.begin; });
+    auto at =
+        std::find_if(place->given.begin(), place->given.end(), [&](const Given& g) { return g.begin == made.begin; });
     if (at == place->given.end()) at = place->given.insert(at, std::move(made));
     at->symbols.emplace_back(first, count);
   }

@@ -16,8 +16,9 @@ namespace tapegrad::python {
 
 class Places {
  public:
-  // Whether a function that runs, and has read `count` sizes from symbol `first` on, can be followed: not where somebody
-  // else traces. `given`: (first byte, byte behind it, line) of what is given them. `self`: the object of this.
+  // Whether a function that runs, and has read `count` sizes from symbol `first` on, can be followed: not where
+  // somebody else traces. `given`: (first byte, byte behind it, line) of what is given them. `self`: the object of
+  // this.
   bool add(PyObject* self, PyFrameObject* frame, PyObject* given, int64_t first, int count);
   // The function calls a function, or gives a tensor a number: one of the package that is native, or another one.
   void called(PyFrameObject* frame, bool known);

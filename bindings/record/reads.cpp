@@ -62,9 +62,13 @@ PyObject* peek(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   TG_PY_CATCH
 }
 
+// As its __new__ in Python makes it.
 PyObject* new_followed(int64_t value, int64_t symbol) {
-  return check(PyObject_CallFunction(reinterpret_cast<PyObject*>(followed_type), "LL", static_cast<long long>(value),
-                                     static_cast<long long>(symbol)));
+  static PyObject* const name = PyUnicode_InternFromString("symbol");
+  const PyRef args = own(Py_BuildValue("(L)", static_cast<long long>(value)));
+  PyRef made = own(PyLong_Type.tp_new(followed_type, args.get(), nullptr));
+  check_status(PyObject_SetAttr(made.get(), name, own(PyLong_FromLongLong(symbol)).get()));
+  return made.release();
 }
 
 // clang-format off
@@ -152,7 +156,8 @@ PyObject* follow_sizes(const Tensor& t, const char* what, int which) {
     given = own(PyObject_CallMethod(asked.get(), "follows", "Oi", frame, which == record::kAskedSizes ? 1 : 0));
   }
   if (!PyTuple_CheckExact(given.get())) return nullptr;
-  if (const PyRef places = places_of_reader(); PyTuple_GET_SIZE(given.get()) != 0 &&
+  if (const PyRef places = places_of_reader();
+      PyTuple_GET_SIZE(given.get()) != 0 &&
       !unbox<Places>(places.get()).add(places.get(), frame, given.get(), trace->outside(trace->next_symbol()), count))
     return nullptr;
   if (which >= 0) trace->asked(t, what, record::kAskedNdim);

@@ -8,6 +8,7 @@
 //   walk.add(value, path); walk.run(other)   visits what can be reached from it, once; other(value, path) what is rare
 //   walk.watch()                             a _Watch over all of it
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "tapegrad/aten/record/native_step.h"
@@ -47,7 +48,8 @@ struct Walk {
   std::shared_ptr<Watch> watch = std::make_shared<Watch>();
   std::vector<Seen> seen;
   std::unordered_set<PyObject*> known;
-  std::unordered_set<PyTypeObject*> classes;  // kept alive by what is watched
+  std::unordered_set<PyTypeObject*> classes;         // kept alive by what is watched
+  std::unordered_map<PyTypeObject*, bool> packages;  // whether a class is the package's; kept alive by an object of it
   size_t next = 0;
   int current = -1;  // which of the seen is visited
 
@@ -114,6 +116,13 @@ struct Walk {
            (PyUnicode_GET_LENGTH(module) == size || PyUnicode_READ_CHAR(module, size) == '.');
   }
 
+  // Then all that it is made of is, too, or is built in.
+  bool is_of_package(PyTypeObject* cls) {
+    auto [known, fresh] = packages.try_emplace(cls, false);
+    if (fresh) known->second = of_package(own(PyObject_GetAttrString(as_object(cls), "__module__")).get());
+    return known->second;
+  }
+
   // What it was reached by, from the function on.
   std::string path(int at) const {
     std::vector<const Seen*> steps;
@@ -146,12 +155,11 @@ struct Walk {
     bool rest = false;
     if (is_tensor(value)) {
       watch->add_tensor(value);
-      const PyRef module = own(PyObject_GetAttrString(as_object(type), "__module__"));
-      const bool packages = of_package(module.get());
-      if (!packages) add_class(type);
+      const bool of_packages = is_of_package(type);
+      if (!of_packages) add_class(type);
       PyObject** const variables = _PyObject_GetDictPtr(value);  // makes none
       if (variables != nullptr && *variables != nullptr && PyDict_GET_SIZE(*variables) != 0)
-        add_dict(PyRef::borrow(*variables).get(), names.get(), packages);
+        add_dict(PyRef::borrow(*variables).get(), names.get(), of_packages);
     } else if (PyType_Check(value)) {
       add_class(reinterpret_cast<PyTypeObject*>(value));
     } else if (PyDict_Check(value)) {
@@ -168,7 +176,7 @@ struct Walk {
       if (PyErr_Occurred()) throw_python_error();
     } else if (is_module(value)) {
       watch->add_object(value);
-      add_class(type);
+      if (!is_of_package(type)) add_class(type);
       const PyRef variables = own(PyObject_GenericGetDict(value, nullptr));
       add_dict(variables.get(), nullptr, false);
     } else {
@@ -295,6 +303,7 @@ struct Observer {
   int rests = 0;
   unsigned long thread = 0;
   std::unordered_set<PyObject*> known;  // code, of the package too, and functions of modules that have no effect
+  std::unordered_set<PyObject*> known_in_package;  // the same where the package calls them, which may use more
   std::vector<PyRef> kept;
   PyRef last_code;
   bool last_of_package = false;
@@ -369,13 +378,12 @@ struct Observer {
     PyCodeObject* code = PyFrame_GetCode(frame);
     const PyRef held(reinterpret_cast<PyObject*>(code));
     const bool package_calls = of_package(code);
-    // Who calls matters: the package may use more of them than the program.
-    if (of_module && !package_calls && known.contains(function)) return;
+    if (of_module && (package_calls ? known_in_package : known).contains(function)) return;
     PyRef found = own(PyObject_CallFunctionObjArgs(effect_of.get(), frame, function, nullptr));
     if (found.get() != Py_None)
       reason = std::move(found);
-    else if (of_module && !package_calls)
-      keep(function);
+    else if (of_module && (package_calls ? known_in_package : known).insert(function).second)
+      kept.push_back(PyRef::borrow(function));
   }
 };
 
@@ -387,7 +395,7 @@ int observe(PyObject* self, PyFrameObject* frame, int what, PyObject* arg) {
     if (o.rests == 0 || what == PyTrace_RETURN) o.tell_sizes(frame, what, arg);
     if (o.rests != 0) return 0;
     if (what == PyTrace_CALL) o.called(frame);
-    if (what == PyTrace_C_CALL) o.calls(frame, arg);
+    if (what == PyTrace_C_CALL && !(PyCFunction_Check(arg) && PyCFunction_GET_SELF(arg) == self)) o.calls(frame, arg);
     return 0;
   } catch (...) {
     translate_exception();

@@ -190,7 +190,7 @@ class Uses(NamedTuple):
     tests: tuple[tuple[str, float], ...]  # by what it is told apart: ("<", 3.0), ("finite", 0.0), ("true", 0.0)
 
 
-_codes: dict[CodeType, _Code | None] = {}
+_codes: dict[int, tuple[CodeType, _Code | None]] = {}  # by id: the hash of code is one of all that is in it
 
 
 def uses(frame: FrameType, what: str) -> Uses | None:
@@ -202,13 +202,15 @@ def uses(frame: FrameType, what: str) -> Uses | None:
 
 
 def _parsed(code: CodeType) -> _Code | None:
-    if code not in _codes:
-        # Generators and coroutines; instructions that are not known here.
-        hidden = code.co_flags & 0x2A0 or _SEES_LOCALS.intersection(code.co_names) or sys.version_info >= (3, 14)
-        _codes[code] = None if hidden else _Code(code)
-        if len(_codes) > 1000:
-            del _codes[next(iter(_codes))]
-    return _codes[code]
+    if (known := _codes.get(id(code))) is not None:
+        return known[1]
+    # Generators and coroutines; instructions that are not known here.
+    hidden = code.co_flags & 0x2A0 or _SEES_LOCALS.intersection(code.co_names) or sys.version_info >= (3, 14)
+    parsed = None if hidden else _Code(code)
+    _codes[id(code)] = code, parsed
+    if len(_codes) > 1000:
+        del _codes[next(iter(_codes))]
+    return parsed
 
 
 _identity: dict[CodeType, bool] = {}
@@ -234,7 +236,10 @@ def size_uses(frame: FrameType, several: bool) -> tuple[tuple[int, int, int], ..
         return None
     known = code.sizes.setdefault((code.now(frame), several), [])
     for asked, found in known:
-        if all(ask(code, at, frame) is answer for ask, at, answer in asked):
+        for ask, at, answer in asked:
+            if ask(code, at, frame) is not answer:
+                break
+        else:
             return found
     asked: list[tuple] = []
 
@@ -386,7 +391,7 @@ def _variables(owner) -> dict:
 
 def calls_directly(frame: FrameType, callee: CodeType) -> bool:
     """Whether what the frame calls now is a plain function of this code, with no other code between them."""
-    code = _codes.get(frame.f_code)  # `uses` was asked before
+    code = _parsed(frame.f_code)
     if code is None or code.list[code.now(frame)].opname not in ("CALL", "CALL_METHOD", "CALL_FUNCTION", "CALL_FUNCTION_EX"):
         return False
     function = _called(code, code.now(frame), frame)
