@@ -48,6 +48,30 @@ def vmapped_autocast_linear():
     with tg.autocast("cpu", dtype=tg.bfloat16):
         return both(batch)
 
+mlp = nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4))
+adam = tg.optim.Adam(mlp.parameters(), lr=1e-3)
+rows, labels = tg.rand(8, 16), tg.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+
+def training(x, y):
+    adam.zero_grad()
+    loss = F.cross_entropy(mlp(x), y)
+    loss.backward()
+    adam.step()
+    return loss
+
+def by_sizes(x):
+    for _ in range(20):
+        n, width = x.shape
+        x = x.view(n, 2, width // 2).transpose(1, 2).reshape(n, width)
+    return x
+
+def two_recorded_calls(step, *args):
+    step.reset()
+    step(*args)
+    return step(*args)
+
+replayed, recorded, sized = tg.record(training), tg.record(training), tg.record(by_sizes)
+
 def no_grad_add():
     with tg.no_grad():
         return p + b
@@ -78,6 +102,11 @@ CALLS = {
     "autocast linear": autocast_linear,
     "vmapped a + b": lambda: vmapped(batch),
     "vmapped, autocast linear": vmapped_autocast_linear,
+    "training step": lambda: training(rows, labels),
+    "training step, replayed": lambda: replayed(rows, labels),
+    "training step, two recorded calls": lambda: two_recorded_calls(recorded, rows, labels),
+    "reshapes by sizes": lambda: by_sizes(rows),
+    "reshapes by sizes, two recorded calls": lambda: two_recorded_calls(sized, rows),
 }
 
 if os.environ.get("TAPEGRAD_CUDA_SIMULATE"):  # the host's part of a launch; the kernel itself runs when somebody waits

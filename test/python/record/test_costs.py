@@ -6,7 +6,7 @@ import pytest
 import tapegrad as tg
 from recorded import batches, replays, training
 from tapegrad import nn
-from tapegrad.record import _step, _watch
+from tapegrad.record import _flow, _reads, _step, _watch
 
 
 def deep(layers):
@@ -66,6 +66,61 @@ def test_audits_do_not_look_for_what_is_read(python_calls):
     for x, y in batches(70):
         step(x, y)
     assert len(counts) == recordings
+
+
+def test_the_second_recording_does_not_look_again(python_calls):
+    """Where the same code has run and nothing has changed it would find the same; other code is looked at."""
+    net = deep(3)
+    step = training(net, tg.optim.Adam(net.parameters()))
+    x, y = batches(1)[0]
+    step(x, y)  # makes the optimizer's state
+    recorded = tg.record(step)
+    for _ in range(4):
+        recorded(x, y)
+    assert replays(recorded) == 2 and len(python_calls[0]) == 1
+
+    class Hidden:
+        """What nobody sees: an attribute whose name no code spells."""
+
+    hidden, name = Hidden(), "".join(("tu", "rns"))
+    setattr(hidden, name, [False, True])
+
+    def by_turns(x):
+        return x * 2 if getattr(hidden, name).pop() else other(x)
+
+    def other(x):
+        return x * 2
+
+    recorded = tg.record(by_turns, pure=True)
+    for _ in range(4):
+        assert recorded(x).equal(x * 2)
+    assert len(python_calls[0]) == 3
+
+
+def by_sizes(x):
+    rows, columns = x.shape
+    if rows == 1:
+        return x
+    y = x.view(columns, rows)
+    return y.reshape(rows * columns) + tg.zeros(rows * columns)
+
+
+def test_sizes_are_followed_where_a_plan_is_made(monkeypatch):
+    """In the second of two recordings and in no audit; what a function does with them is looked for once."""
+    asked, analysed = [], []
+    uses, analyse = _reads.size_uses, _flow._size_uses
+    monkeypatch.setattr(_reads, "size_uses", lambda *args: (asked.append(1), uses(*args))[1])
+    monkeypatch.setattr(_flow, "_size_uses", lambda *args: (analysed.append(1), analyse(*args))[1])
+    step = tg.record(by_sizes)
+    for turn in range(3):
+        step.reset()
+        asked.clear()
+        for _ in range(40):
+            step(tg.ones(4, 6))
+        assert replays(step) == 36 and len(asked) == 1, turn
+    assert len(analysed) == 1
+    made = step._replays.made
+    assert step(tg.ones(3, 2)).equal(by_sizes(tg.ones(3, 2))) and step._replays.made == made + 1
 
 
 def test_what_is_watched_is_found_however_deep():
