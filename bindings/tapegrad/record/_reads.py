@@ -8,7 +8,6 @@ import sys
 import types
 
 from .. import _C
-from . import _sizes  # noqa: F401: integers that are followed
 from ._flow import calls_directly, size_uses, uses
 from ._watch import _of_package
 

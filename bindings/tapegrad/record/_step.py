@@ -255,7 +255,7 @@ class RecordedStep:
         for i, (earlier, before, _) in enumerate(self._pending):
             if not recording.same_arguments(earlier):
                 continue
-            changed = before.changed()
+            changed = "" if before is watched else before.changed()  # then it was asked when the step had run
             reason = f"it changes {changed}, outside of tensors" if changed else recording.difference(earlier)
             if reason:
                 self._pending[i] = recording, watched, codes

@@ -516,3 +516,16 @@ def test_programs_that_ask_whether_they_are_compiled_read_no_values():
     assert " 5 replays" in f.summary() and not tg.compiler.is_compiling() and not tg.compiler.is_exporting()
     program = tg.export.export(lambda x: x * 2 if tg.compiler.is_exporting() and tg.jit.is_tracing() else x.sum().item(), (x,)).module()
     assert tg.equal(program(x), x * 2)
+
+
+def test_a_step_that_sets_a_profiler():
+    """It would end what notes the code that runs."""
+    def profiling(x):
+        sys.setprofile(None)
+        return x * 2
+
+    step = tg.record(profiling)
+    for _ in range(4):
+        assert step(tg.ones(2)).tolist() == [2.0, 2.0]
+    assert replays(step) == 0 and "it sets a profiler of Python" in step.summary()
+    assert sys.getprofile() is None and not any("Observer" in repr(callback) for callback in gc.callbacks)
