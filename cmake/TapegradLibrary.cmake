@@ -30,7 +30,7 @@ endforeach()
 # What is called rarely, or does much beneath one call, is compiled for size (-Os: 0.67 MB less of libtapegrad, measured 2026-11-27): layers,
 # groups of processes, formulas of gradients, programs. Not linear algebra, where small matrices took a fifth longer, nor rules of batches (3 %).
 set(small ${TG_SOURCES})
-list(FILTER small INCLUDE REGEX "/autograd/formulas/|/aten/calculus/|/aten/record/(again|difference|order|program|recorder|tracer|chain/fuse|chain/loop|device/)|/distributed/(store|group)/|/nn/([^/]*\\.cpp$|files/|layers/|utils/)|/src/nn_|/src/ops_(calculus|fft|special)_")
+list(FILTER small INCLUDE REGEX "/autograd/formulas/|/aten/calculus/|/aten/record/(again|difference|order|program|recorder|tracer|chain/fuse|chain/loop|device/|passes/)|/distributed/(store|group)/|/nn/([^/]*\\.cpp$|files/|layers/|utils/)|/src/nn_|/src/ops_(calculus|fft|special)_")
 set(baseline ${TG_SOURCES})
 list(REMOVE_ITEM baseline ${small})
 set(objects "")

@@ -12,14 +12,6 @@
 
 namespace tapegrad::record {
 
-namespace {
-
-constexpr size_t kLeast = 4096;    // bytes that are worth it
-constexpr int kMostDepth = 6;      // calls whose inputs are made again, too
-constexpr double kPerCall = 1e-6;  // seconds, at least
-constexpr int kLeastGap = 4;       // calls between two uses
-
-// Lets a call use other slots, of the same sizes.
 void redirect(Recording& r, Call& call, const std::map<int, int>& to) {
   auto moved = [&](int slot) {
     const auto found = to.find(slot);
@@ -41,6 +33,13 @@ void redirect(Recording& r, Call& call, const std::map<int, int>& to) {
   for (size_t i = 0; i < call.arguments.size(); ++i)
     call.arguments[i] = refer_to(call.values[i], call.arguments[i].type());
 }
+
+namespace {
+
+constexpr size_t kLeast = 4096;    // bytes that are worth it
+constexpr int kMostDepth = 6;      // calls whose inputs are made again, too
+constexpr double kPerCall = 1e-6;  // seconds, at least
+constexpr int kLeastGap = 4;       // calls between two uses
 
 Call copy_of(const Call& from) {
   Call made;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/record/chain/chain.h"
+#include "tapegrad/aten/record/passes/passes.h"
 
 namespace tapegrad::record {
 
@@ -27,6 +28,16 @@ class Comparison {
 
  public:
   Comparison(const Recording& a, Recording& b) : a_(a), b_(b) {}
+
+  bool alike(const Call& x, const Call& y) const {
+    auto lie_alike = [](const Use& p, const Use& q) {
+      return p.written == q.written && p.offset == q.offset && p.begin == q.begin && p.end == q.end &&
+             (p.written ? p.slot >= 0 && q.slot >= 0 : p.slot == q.slot);
+    };
+    return x.kind == y.kind && x.entry == y.entry && x.kernel == y.kernel && x.invoke == y.invoke &&
+           x.arguments.size() == y.arguments.size() &&
+           std::equal(x.uses.begin(), x.uses.end(), y.uses.begin(), y.uses.end(), lie_alike) && arguments(x, y).empty();
+  }
 
   std::string run() {
     const std::vector<const Call*> before = made_by_program(a_);
@@ -59,7 +70,11 @@ class Comparison {
   }
 
  private:
+  static Slot::Kind kind(const Slot& slot) {
+    return slot.kind == Slot::Kind::Constant ? Slot::Kind::Temporary : slot.kind;
+  }
   // The slot that the program used.
+  int recorded(const Use& use) const { return use.was >= 0 ? use.was : recorded(use.slot); }
   int recorded(int slot) const {
     const int original = slot < 0 ? -1 : a_.slots[static_cast<size_t>(slot)].copy_of;
     return original < 0 ? slot : original;
@@ -83,7 +98,7 @@ class Comparison {
                 : x.impl()->offset() * item - base(a_, slot) == y.impl()->offset() * item - base(b_, slot));
   }
   std::string slot(const Slot& x, const Slot& y) const {
-    if (x.kind != y.kind || x.feed != y.feed || x.born != y.born || x.written != y.written) return "other tensors";
+    if (kind(x) != kind(y) || x.feed != y.feed || x.born != y.born || x.written != y.written) return "other tensors";
     if (x.kind == Slot::Kind::Weight && x.real != y.real) return "it uses another tensor in the place of one";
     if (x.kind != Slot::Kind::Feed && x.nbytes != y.nbytes) return "tensors of other sizes";
     if (x.initial != y.initial) {
@@ -95,7 +110,7 @@ class Comparison {
   }
   bool use(const Use& x, const Use& y) const {
     const ptrdiff_t p = base(a_, x.slot), q = base(b_, y.slot);
-    return recorded(x.slot) == y.slot && x.offset - p == y.offset - q && x.begin - p == y.begin - q &&
+    return recorded(x) == y.slot && x.offset - p == y.offset - q && x.begin - p == y.begin - q &&
            x.end - p == y.end - q && x.written == y.written;
   }
 
@@ -103,7 +118,7 @@ class Comparison {
   std::string value(const Call& x, const Call& y, size_t i, size_t& at) const {
     const Value &v = x.values[i], &w = y.values[i];
     if (v.index() != w.index() || x.arguments[i].type() != y.arguments[i].type()) return "another kind of argument";
-    auto next = [&](const Tensor& t) { return t.defined() ? recorded(x.uses[at++].slot) : -1; };
+    auto next = [&](const Tensor& t) { return t.defined() ? recorded(x.uses[at++]) : -1; };
     const char* kShape = "a tensor of another shape";
     return std::visit(
         [&]<class T>(const T& p) -> std::string {
@@ -153,13 +168,9 @@ class Comparison {
         (x.draw && (x.draw->from != y.draw->from || x.draw->n != y.draw->n || x.draw->part != y.draw->part ||
                     x.draw->delta != y.draw->delta)))
       return "other random numbers";
-    size_t at = 0;
-    for (size_t i = 0; i < x.arguments.size(); ++i)
-      if (std::string what = value(x, y, i, at); !what.empty()) return what;
-    for (size_t i = 0; i < x.numbers.size(); ++i)
-      if (std::string what = number(x.numbers[i].item(), y.numbers[i].item()); !what.empty()) return what;
+    if (std::string what = arguments(x, y); !what.empty()) return what;
     if (x.kind == Call::Kind::Gradient)
-      return x.leaf.is_same(y.leaf) && tensor(x.grad, y.grad, x.uses.empty() ? -1 : recorded(x.uses[0].slot))
+      return x.leaf.is_same(y.leaf) && tensor(x.grad, y.grad, x.uses.empty() ? -1 : recorded(x.uses[0]))
                  ? ""
                  : "another gradient";
     if (!(x.condition == y.condition)) return "it went on in another way";
@@ -169,6 +180,15 @@ class Comparison {
                               : !tensor(x.results[k], y.results[k], x.uses[i].slot))
         return "a tensor of another shape";
     }
+    return {};
+  }
+  // What kernels are given.
+  std::string arguments(const Call& x, const Call& y) const {
+    size_t at = 0;
+    for (size_t i = 0; i < x.arguments.size(); ++i)
+      if (std::string what = value(x, y, i, at); !what.empty()) return what;
+    for (size_t i = 0; i < x.numbers.size(); ++i)
+      if (std::string what = number(x.numbers[i].item(), y.numbers[i].item()); !what.empty()) return what;
     if (x.pointwise) return same(*x.pointwise, *y.pointwise);
     if (x.reduce) return same(*x.reduce, *y.reduce);
     return {};
@@ -203,6 +223,8 @@ class Comparison {
 };
 
 }  // namespace
+
+bool are_alike(Recording& r, const Call& a, const Call& b) { return Comparison(r, r).alike(a, b); }
 
 std::string Recording::compare(const Recording& earlier) { return Comparison(earlier, *this).run(); }
 

@@ -2,6 +2,7 @@
 
 #include "tapegrad/aten/record/chain/chain.h"
 #include "tapegrad/aten/record/memory.h"
+#include "tapegrad/aten/record/passes/passes.h"
 
 namespace tapegrad::record {
 
@@ -100,8 +101,9 @@ void find_lifetimes(Recording& r) {
 
 Chains find_sharing(Recording& r) {
   find_lifetimes(r);
-  Chains chains = find_chains(r);
-  take_over(r, chains);
+  Chains chains;
+  if (pass_enabled(kPassChains)) chains = find_chains(r);
+  if (pass_enabled(kPassTakeOver)) take_over(r, chains);
   return chains;
 }
 

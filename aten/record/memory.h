@@ -3,6 +3,8 @@
 // none is changed.
 #pragma once
 
+#include <map>
+
 #include "tapegrad/aten/record/recording.h"
 
 namespace tapegrad::record {
@@ -23,6 +25,9 @@ struct MemoryUse {
   int again = 0;         // calls that are made again,
   double seconds = 0;    // the time that they took when they were recorded,
   double share = 0;      // and that as a share of the time of all calls
+  int folded = 0;        // calls that were made with the plan, for all replays,
+  size_t constants = 0;  // and the bytes that they left, which are part of the plan
+  int same = 0;          // calls that equal others, and are not made
   std::string lacks;     // why it is more than the budget; empty: it is not
 };
 
@@ -70,6 +75,8 @@ void for_operands(C& call, F&& f) {
   }
 }
 
+// Lets a call use other slots, of the same sizes.
+void redirect(Recording& recording, Call& call, const std::map<int, int>& to);
 // Calls whose results nobody reads, and that have no other effect: Call::dead.
 void mark_dead(Recording& recording);
 // When slots are used: from the calls as they are now.

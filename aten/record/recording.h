@@ -26,10 +26,11 @@ struct Slot {
     Feed,       // of an argument of the step: elsewhere in each call
     Result,     // made by the step, and there after it
     Temporary,  // made by the step, and gone at its end
+    Constant,   // the same in each replay, made with the plan
   };
   Kind kind = Kind::Weight;
   weak_intrusive_ptr<StorageImpl> seen;  // what it was recorded with
-  Storage real;                          // of a weight; of a result while a replay runs
+  Storage real;                          // of a weight or constant; of a result while a replay runs
   Storage own;                           // what the recording's tensors lie on; owns no bytes
   Tensor view;                           // the last of these, which calls may share
   char* recorded = nullptr;              // where the bytes were
@@ -53,6 +54,7 @@ struct Use {
   int slot = -1;
   ptrdiff_t offset = 0, begin = 0, end = 0;
   bool written = false;
+  int was = -1;  // the slot that the program used, where a plan has the same values in another one
 };
 
 // A generator that the step draws from. Its offset may go back to numbers that were drawn before (checkpoints draw them

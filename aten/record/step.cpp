@@ -7,6 +7,7 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/record/chain/chain.h"
+#include "tapegrad/aten/record/passes/passes.h"
 #include "tapegrad/c10/threads/uninterrupted.h"
 
 namespace tapegrad::record {
@@ -22,14 +23,23 @@ Layout Step::fit(Budget budget) {
   Recording& r = *recording_;
   MemoryUse& use = memory_use_;
   for (size_t i = 0; i < r.calls.size(); ++i) r.calls[i].number = static_cast<int>(i);
-  mark_dead(r);
+  if (pass_enabled(kPassDead)) mark_dead(r);
+  // With a budget, memory is what is short.
+  if (!budget.given()) {
+    const Folded folded = fold_constants(r);
+    use.folded = folded.calls;
+    use.constants = folded.bytes;
+  }
+  find_lifetimes(r);
+  use.same = make_once(r, !budget.given());
+  set_aside_dead(r);
   find_lifetimes(r);
   const std::vector<size_t> live = live_bytes(r);
   if (!live.empty()) use.live = *std::max_element(live.begin(), live.end());
   for (const Slot& slot : r.slots)
     if (slot.kind == Slot::Kind::Result) use.results += slot.nbytes;
   Layout layout = lay_out(r);
-  use.unlimited = layout.bytes + use.results;
+  use.unlimited = layout.bytes + use.results + use.constants;
   if (budget.given()) {
     const auto part = static_cast<size_t>(budget.share * static_cast<double>(use.unlimited));
     const size_t wanted = budget.share > 0 ? part : budget.bytes;
@@ -51,7 +61,7 @@ Layout Step::fit(Budget budget) {
     r.device_chains = !budget.given() || chained.bytes <= layout.bytes;
     layout = r.device_chains ? std::move(chained) : lay_out(r);
   }
-  use.planned = layout.bytes + use.results;
+  use.planned = layout.bytes + use.results + use.constants;
   return layout;
 }
 
@@ -87,6 +97,7 @@ void Step::plan(Budget budget) {
   const Layout layout = fit(budget);
   keep_what_guards_undo();
   for (Call& call : r.calls) {
+    if (call.dead) continue;
     if (call.pointwise)
       for (size_t k = 0; k < call.uses.size(); ++k)
         if (const Use& use = call.uses[k]; use.slot >= 0)
@@ -122,7 +133,7 @@ void Step::plan(Budget budget) {
     if (slot.kind == Slot::Kind::Result && slot.first > first_update && slot.first <= last_update)
       first = static_cast<size_t>(first_update);
     if (read_later.contains(static_cast<int>(i)) && slot.first < static_cast<int>(r.first_calls) &&
-        slot.kind != Slot::Kind::Temporary)
+        slot.kind != Slot::Kind::Temporary && slot.kind != Slot::Kind::Constant)
       read_second_.push_back(static_cast<int>(i));
     switch (slot.kind) {
       case Slot::Kind::Weight:
@@ -138,6 +149,9 @@ void Step::plan(Budget budget) {
       case Slot::Kind::Result:
         results_.push_back(static_cast<int>(i));
         before[first].push_back(static_cast<int>(i));
+        break;
+      case Slot::Kind::Constant:
+        place(slot, static_cast<char*>(slot.real->data()));
         break;
       case Slot::Kind::Feed:
         break;

@@ -5,6 +5,7 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/record/chain/loop.h"
+#include "tapegrad/aten/record/passes/passes.h"
 #include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
@@ -79,6 +80,7 @@ PyMethodDef reads_functions[] = {
       followed_type = reinterpret_cast<PyTypeObject*>(Py_NewRef(type));
     }>(),
     method<"_set_loops", [](bool enabled) { return record::set_loops(enabled); }>("Whether later plans have loops made at run time; returns what was."),
+    method<"_set_passes", [](int64_t passes) { return static_cast<int64_t>(record::set_passes(static_cast<uint32_t>(passes))); }>("Which passes (aten/record/passes/passes.h) later plans have, for tests; returns what was."),
     method<"_num_loops", [] { return record::num_loops(); }>("Loops made at run time that live."),
     method<"_tells_apart", [] {
       if (record::NativeTrace* trace = record::NativeTrace::now()) trace->tells_apart();

@@ -108,6 +108,8 @@ class RecordedStep:
             if self.budget is not None or default_budget[0] is not None:
                 lines.append(f"  memory: {use['planned']:,} bytes with results, {use['unlimited']:,} without a budget: {use['updates']} weights updated early, "
                              f"{use['again']} calls made again ({use['share']:.1%} of the time of all)" + (f"; {use['lacks']}" if use["lacks"] else ""))
+            if use["same"] or use["folded"]:
+                lines.append(f"  left out: {use['same']} calls that equal others, {use['folded']} that are the same in each call ({use['constants']:,} bytes are kept)")
             if use["graphs"]:
                 lines.append(f"  {use['in_graphs']} of {use['in_graphs'] + use['apart']} calls on {use['device']} by {use['graphs']} launches of graphs"
                              + (f"; {use['no_graph']}" if use["no_graph"] else ""))
