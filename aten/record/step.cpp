@@ -30,7 +30,6 @@ Layout Step::fit(Budget budget) {
     use.folded = folded.calls;
     use.constants = folded.bytes;
   }
-  find_lifetimes(r);
   use.same = make_once(r, !budget.given());
   set_aside_dead(r);
   find_lifetimes(r);

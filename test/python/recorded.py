@@ -142,7 +142,7 @@ EXPECTED = ("reads a value", "is a view of", "needs a gradient", "was exchanged"
 ROWS = [r for r in rows.load_records() if r.samples and r.kind != "overload" and r.test.get("values") is not False]
 
 
-def _bits(value):
+def bits_of(value):
     """The tensors of a result as bytes, and what else it is."""
     found = []
     for t in tensors_of([value]):
@@ -190,9 +190,9 @@ def replays_of_row(record, device="cpu", more=()):
                 continue
             step._replays.scribble()
             got = _run(step, sample, seed)
-            assert _bits(got) == _bits(expected), f"{record.name} sample {n}, seed {seed}: {step.summary()}"
+            assert bits_of(got) == bits_of(expected), f"{record.name} sample {n}, seed {seed}: {step.summary()}"
             # What it wrote to its arguments, too.
-            assert _bits(sample) == _bits(again), f"{record.name} sample {n}, seed {seed}: {step.summary()}"
+            assert bits_of(sample) == bits_of(again), f"{record.name} sample {n}, seed {seed}: {step.summary()}"
         replayed += sum(count for _, _, count in step._replays.plans())
         graphs += sum(use["graphs"] for use in step._replays.memory())
         reasons |= step._reasons

@@ -26,7 +26,6 @@ namespace {
 
 constexpr int64_t kPieceBytes =
     16 << 10;                         // of one operand: four of them fit into a first-level cache of 32 KB and more
-constexpr int64_t kWorth = 1 << 16;   // elements times calls: up to there whole calls are as fast
 constexpr int64_t kShared = 1 << 17;  // elements times calls, from which on threads help
 constexpr int64_t kLoopPieces = 16;   // that loops do at once, which use no buffers
 constexpr int64_t kLeast = 8192;      // elements: what is smaller stays in the cache anyway
@@ -127,8 +126,8 @@ std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording) {
       widest = wider;
     }
     const auto n = static_cast<int64_t>(end - i);
-    if (n >= 2 &&
-        (device ? check_device_chain(recording, i, end, recording.no_chains) : n * calls[i].pointwise->numel > kWorth))
+    if (device ? n >= 2 && check_device_chain(recording, i, end, recording.no_chains)
+               : n > 0 && is_worth_a_chain(n, calls[i].pointwise->numel))
       chains.emplace_back(i, end);
     i = std::max(end, i + 1);
   }

@@ -44,6 +44,8 @@ struct Chain {
 
 // Whether the slot is a temporary that none but calls [first, last) use.
 bool only_used_in(const Recording& recording, int slot, size_t first, size_t last);
+// Whole calls are as fast up to 2^16 elements times calls.
+inline bool is_worth_a_chain(int64_t calls, int64_t numel) { return calls >= 2 && calls * numel > 1 << 16; }
 // Groups of calls [first, last) that may run as chains. Marks the slots that only a chain uses (Slot::chained).
 std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording);
 // Takes over the calls.

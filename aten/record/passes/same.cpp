@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "tapegrad/aten/record/chain/chain.h"
 #include "tapegrad/aten/record/memory.h"
 #include "tapegrad/aten/record/passes/passes.h"
 
@@ -27,6 +29,9 @@ class Same {
         slot.shown |= !is_kernel(call);
       }
     }
+    if (!has_equal_keys()) return 0;
+    find_lifetimes(r_);
+    note_chains();
     for (const KnownGradient& g : r_.gradients) adds_ |= g.defined;
     int made = 0;
     for (size_t i = 0; i < r_.calls.size(); ++i) {
@@ -59,6 +64,7 @@ class Same {
     int writes = 0;
     int written = -1;  // the last call up to now that did
     bool shown = false;
+    bool chained = false;
   };
   Known& at(const Use& use) { return slots_[static_cast<size_t>(use.slot)]; }
   Slot& slot(const Use& use) { return r_.slots[static_cast<size_t>(use.slot)]; }
@@ -66,6 +72,25 @@ class Same {
   bool outside(const Use& use) {
     const Slot::Kind kind = slot(use).kind;
     return kind == Slot::Kind::Weight || kind == Slot::Kind::Feed;
+  }
+
+  // Most steps have none.
+  bool has_equal_keys() const {
+    std::unordered_set<size_t> keys;
+    for (const Call& call : r_.calls)
+      if (is_kernel(call) && !call.dead && !keys.insert(key_of(call)).second) return true;
+    return false;
+  }
+
+  void note_chains() {
+    chain_of_.assign(r_.calls.size(), -1);
+    if (!pass_enabled(kPassChains)) return;
+    for (const auto& [first, last] : find_chains(r_)) {
+      for (size_t i = first; i < last; ++i) chain_of_[i] = static_cast<int>(calls_of_chain_.size());
+      calls_of_chain_.push_back(static_cast<int64_t>(last - first));
+    }
+    for (size_t s = 0; s < slots_.size(); ++s) slots_[s].chained = r_.slots[s].chained;
+    find_lifetimes(r_);
   }
 
   bool may_be_made_once(size_t i) {
@@ -108,6 +133,9 @@ class Same {
     const Call &a = r_.calls[earlier], &b = r_.calls[i];
     if (!are_alike(r_, a, b)) return false;
     size_t kept = 0;
+    const int chain = chain_of_[i];
+    const bool one_chain = chain >= 0 && chain_of_[earlier] == chain &&
+                           is_worth_a_chain(calls_of_chain_[static_cast<size_t>(chain)] - 1, b.pointwise->numel);
     for (size_t k = 0; k < b.uses.size(); ++k) {
       const Use &x = a.uses[k], &y = b.uses[k];
       if (y.slot < 0) continue;
@@ -118,10 +146,13 @@ class Same {
       }
       const Slot &first = slot(x), &second = slot(y);
       if (second.kind != Slot::Kind::Temporary || first.nbytes != second.nbytes) return false;
-      if (first.kind == Slot::Kind::Temporary && first.last < static_cast<int>(i)) kept += aligned(first.nbytes);
+      if (first.kind != Slot::Kind::Temporary || first.last >= static_cast<int>(i)) continue;
+      if (one_chain && at(x).chained && at(y).chained) continue;
+      kept += aligned(first.nbytes);
     }
     if (kept > std::min(left_, kSmall)) return false;
     left_ -= kept;
+    if (chain >= 0) --calls_of_chain_[static_cast<size_t>(chain)];
     return true;
   }
 
@@ -147,6 +178,8 @@ class Same {
   Recording& r_;
   size_t left_;
   std::vector<Known> slots_;
+  std::vector<int> chain_of_;  // of each call, or -1
+  std::vector<int64_t> calls_of_chain_;
   std::unordered_multimap<size_t, size_t> found_;
   int outside_ = -1;   // the last call up to now that may have written to what is not the plan's
   bool adds_ = false;  // gradients may be added to memory that was there before
