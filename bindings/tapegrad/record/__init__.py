@@ -21,9 +21,10 @@ from .._root.recording import is_compiling, is_exporting, is_recording
 from ._compile import compile
 from ._feeder import Feeder, feeder
 from ._memory import memory
+from ._modules import modules
 from ._step import RecordedStep, logger, record, reset, stance
 
-__all__ = ["Feeder", "RecordedStep", "compile", "feeder", "is_compiling", "is_exporting", "is_recording", "logger", "loops", "memory", "record", "reset", "stance"]
+__all__ = ["Feeder", "RecordedStep", "compile", "feeder", "is_compiling", "is_exporting", "is_recording", "logger", "loops", "memory", "modules", "record", "reset", "stance"]
 
 
 def loops(enabled: bool) -> bool:
