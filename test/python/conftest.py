@@ -12,7 +12,17 @@ _package = str(Path(tapegrad._C.__file__).absolute().parent.parent)
 os.environ["PYTHONPATH"] = os.pathsep.join(p for p in (_package, os.environ.get("PYTHONPATH")) if p)
 
 
+# Under TAPEGRAD_RECORD=1 modules are compiled: what compile() refuses or changes as PyTorch does is not asked for.
+_NOT_COMPILED = {"test_edges.py::test_layers": "gradients of gradients through a compiled module are refused",
+                 "freed_without_the_collector": "a compiled module and its forward hold each other"}
+
+
 def pytest_collection_modifyitems(items):
+    if os.environ.get("TAPEGRAD_RECORD") == "1":
+        for item in items:
+            for name, reason in _NOT_COMPILED.items():
+                if name in item.nodeid:
+                    item.add_marker(pytest.mark.skip(reason=reason))
     if os.environ.get("TAPEGRAD_LONG_TESTS"):
         return
     for item in items:
