@@ -24,13 +24,13 @@ Layout Step::fit(Budget budget) {
   MemoryUse& use = memory_use_;
   for (size_t i = 0; i < r.calls.size(); ++i) r.calls[i].number = static_cast<int>(i);
   if (pass_enabled(kPassDead)) mark_dead(r);
+  use.same = make_once(r, !budget.given());
   // With a budget, memory is what is short.
   if (!budget.given()) {
     const Folded folded = fold_constants(r);
     use.folded = folded.calls;
     use.constants = folded.bytes;
   }
-  use.same = make_once(r, !budget.given());
   set_aside_dead(r);
   find_lifetimes(r);
   const std::vector<size_t> live = live_bytes(r);
