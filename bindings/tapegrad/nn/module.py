@@ -613,11 +613,20 @@ class Module(_C._ModuleBase, StateDict):
             self.__dict__.setdefault(name, OrderedDict())
         self.__dict__.setdefault("_non_persistent_buffers_set", set())
         self.__dict__.setdefault("_is_full_backward_hook", None)
+        self._own_forward()
+
+    def _own_forward(self) -> None:
+        """After copy.copy a recorded forward (`compile`) is that of the module that was copied."""
+        bind = getattr(self.__dict__.get("forward"), "_bound_to", None)
+        if bind is not None:
+            self.__dict__["forward"] = bind(self)
 
     def _replicate_for_data_parallel(self):
         """A copy without parameters, for a device of its own; buffers and children are held in tables of its own."""
         replica = self.__new__(type(self))
         replica.__dict__ = {**self.__dict__, "_parameters": {}, "_buffers": {**self._buffers}, "_modules": {**self._modules}, "_is_replica": True}
+        if hasattr(replica.__dict__.get("forward"), "_bound_to"):
+            del replica.__dict__["forward"]  # is made anew for each call: nothing would be replayed
         return replica
 
     # Printing.

@@ -18,7 +18,7 @@ _plain = _C._ModuleBase.__call__
 
 
 def _call(self, *args, **kwargs):
-    if _state.inside or recording.recording or recording.exporting:
+    if _state.inside or recording.recording or recording.exporting or "_is_replica" in self.__dict__:
         return _plain(self, *args, **kwargs)
     _state.inside = True
     try:

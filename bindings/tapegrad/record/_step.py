@@ -85,6 +85,13 @@ class RecordedStep:
     def __get__(self, instance, owner=None):
         return self if instance is None else types.MethodType(self, instance)
 
+    def _bound_to(self, owner) -> RecordedStep:
+        """This, or where it is a method of another object that method of `owner`, with plans of its own."""
+        if getattr(self.function, "__self__", owner) is owner or not isinstance(self.function, types.MethodType):
+            return self
+        return RecordedStep(types.MethodType(self.function.__func__, owner), pure=self.pure, fullgraph=self.fullgraph, name=self.name, memory=self.budget,
+                            graphs=self.graphs)
+
     def __reduce__(self):
         return functools.partial(RecordedStep, pure=self.pure, fullgraph=self.fullgraph, name=self.name, memory=self.budget,
                                  graphs=self.graphs), (self.function,)

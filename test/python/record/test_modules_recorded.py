@@ -215,6 +215,26 @@ def test_calls_of_one_s_own():
     assert not is_compiled(exported) and not is_compiled(recorded) and replays(step) > 1  # part of another recording
 
 
+def test_shallow_copies_and_replicas_have_forwards_of_their_own():
+    net = tg.compile(nn.Linear(2, 2), options={"memory": 0.5})
+    x = tg.ones(1, 2)
+    with tg.no_grad():
+        for _ in range(4):
+            net(x)
+        for other in (copy.copy(net), net._replicate_for_data_parallel(), copy.copy(copy.copy(net))):
+            other.__dict__["_parameters"] = {}
+            other.weight, other.bias = nn.Parameter(tg.eye(2)), nn.Parameter(tg.zeros(2))
+            for _ in range(5):
+                assert tg.equal(other(x), x)
+            assert is_compiled(other) != hasattr(other, "_is_replica") and (not is_compiled(other) or (replays(other.forward) > 1 and other.forward.budget == 0.5))
+        assert tg.equal(net(x), nn.functional.linear(x, net.weight, net.bias)) and replays(net.forward) > 1
+    deep = copy.deepcopy(net)
+    assert deep.forward.function.__self__ is deep
+    given = nn.Linear(2, 2)
+    given.forward = tg.record(lambda x: x * 2)  # no method of the module
+    assert copy.copy(given).forward is given.forward
+
+
 def test_each_thread_has_calls_of_its_own():
     tg.record.modules(True)
     inside, go = threading.Event(), threading.Event()
