@@ -138,7 +138,7 @@ def refused(function, *args, caplog, n=6, why):
 
 # What a replay cannot repeat, as reasons say it.
 EXPECTED = ("reads a value", "is a view of", "needs a gradient", "was exchanged", "random numbers", "shares memory", "share memory", "runs on",
-            "are kept somewhere", "is on ", "other arguments", "sparse", "has another shape", "made has other values")
+            "are kept somewhere", "is on ", "other arguments", "sparse", "has another shape", "made has other values", "other sizes or strides")
 ROWS = [r for r in rows.load_records() if r.samples and r.kind != "overload" and r.test.get("values") is not False]
 
 
@@ -167,21 +167,67 @@ def _samples(record, seed):
     return record.make_samples(tg.float32, seed)
 
 
-def replays_of_row(record, device="cpu", more=()):
+def _with_gradients(record):
+    """The row's results and the gradients of its arguments."""
+
+    def function(*args, **kwargs):
+        fixed = rows.fixed_tensors(record, args, kwargs)
+        leaves = []
+
+        def as_leaf(t):
+            if not (t.is_floating_point() or t.is_complex()) or id(t) in fixed:
+                return t
+            leaves.append(t.detach().requires_grad_())
+            return leaves[-1]
+
+        args, kwargs = map_tree(as_leaf, (args, kwargs))
+        results = tensors_of([record.function(*args, **kwargs)])
+        roots = [r for r in results if r.requires_grad]
+        grads = tg.autograd.grad(roots, leaves, [r.detach() * 0.5 for r in roots], allow_unused=True) if roots and leaves else ()
+        return [r.detach() for r in results], [g for g in grads if g is not None]
+
+    return function
+
+
+# A row's other forms: gradients, in place on its first argument, and into tensors that are given.
+FORMS = {"gradients": (lambda r: r.differentiable and r.test.get("grad") is not False, _with_gradients),
+         "in place": (lambda r: r.inplace, lambda r: lambda first, *args, **kwargs: getattr(first, r.name + "_")(*args, **kwargs) if isinstance(first, tg.Tensor) else first),
+         "out": (lambda r: r.out, lambda r: r.function)}
+
+
+def _with_outs(record, samples):
+    """The samples with tensors for their results."""
+    made = []
+    for args, kwargs in samples:
+        try:
+            result = record.function(*args, **kwargs)
+        except (RuntimeError, ValueError, IndexError, TypeError):
+            result = tg.empty(0)
+        outs = tuple(tg.empty_like(t) for t in tensors_of([result]))
+        made.append((args, {**kwargs, "out": outs[0] if len(outs) == 1 else outs}))
+    return made
+
+
+def replays_of_row(record, device="cpu", more=(), form=None):
     """Runs the row's samples recorded and eagerly, with the numbers of four seeds; the bits are the same. Returns how often it was replayed, and how
     many graphs its plans have. On a device the row is called twice in a step, as one kernel is no graph. `more`: reasons against a replay that are
-    expected, too."""
-    function = record.function if device == "cpu" else lambda *args, **kwargs: (record.function(*args, **kwargs), record.function(*args, **kwargs))
+    expected, too; `form`: one of FORMS."""
+    one = FORMS[form][1](record) if form else record.function
+    function = one if device == "cpu" else lambda *args, **kwargs: (one(*args, **kwargs), one(*args, **kwargs))
     try:
         made = [_on(device, _samples(record, seed)) for seed in range(4)]
     except (KeyError, RuntimeError, NotImplementedError):
         made = [_on(device, record.make_samples(None, seed)) for seed in range(4)]
+    if form == "out":
+        made = [_with_outs(record, samples) for samples in made]
     replayed, graphs, reasons = 0, 0, set()
     for n in range(len(made[0])):
         step = tg.record(function, pure=True)
         for seed, samples in enumerate(made):
             sample = map_tree(lambda t: t.detach(), samples[n])
             again = map_tree(lambda t: t.clone() if t.layout is tg.strided else t, sample)
+            if form == "in place":
+                sample = map_tree(lambda t: t.clone() if t.layout is tg.strided else t, sample)  # not expanded
             try:
                 expected = _run(function, again, seed)
             except (RuntimeError, ValueError, IndexError, TypeError) as error:
