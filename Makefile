@@ -8,7 +8,7 @@ ARGS ?=
 export PYTHON VENV
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-gpt test test-distributed smoke conformance suites fuzz bench bench-models gpu-check build wheel wheel-cuda wheel-aarch64 release-check asan tsan lint format docs meter clean
+.PHONY: help demo demo-gpt test test-distributed test-recorded smoke conformance suites fuzz bench bench-models gpu-check build wheel wheel-cuda wheel-aarch64 release-check asan tsan lint format docs meter clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -37,6 +37,11 @@ test-distributed:  ## all tests of many processes, with those that are too long 
 	@tools/setup.sh build test torch
 	@tools/build.sh cpu _C
 	@TAPEGRAD_LONG_TESTS=1 $(VENV)/bin/python -m pytest -q -n "$${JOBS:-$$(nproc)}" --dist worksteal test/python/distributed $(ARGS)
+
+test-recorded:  ## tests of layers and examples with all modules compiled
+	@tools/setup.sh build test torch
+	@tools/build.sh cpu _C
+	@TAPEGRAD_RECORD=1 $(VENV)/bin/python -m pytest -q -n "$${JOBS:-$$(nproc)}" --dist worksteal test/python/nn test/python/examples $(ARGS)
 
 fuzz:  ## 10,000 broken calls of every operator under AddressSanitizer and UBSan: hours (ARGS="--calls 200 conv2d sort")
 	@tools/setup.sh build test

@@ -27,8 +27,8 @@ struct Folded {
 Folded fold_constants(Recording& recording);
 
 // Leaves out calls that would write once more what an earlier one wrote, of the same operands with no write in between,
-// and lets those that read it read the earlier one's. Only where memory does not grow: the earlier one's is needed up to
-// there anyway, or both are in one chain; or with `small`, where it has at most 4 KiB. Returns how many.
+// and lets those that read it read the earlier one's. Only where memory does not grow: the earlier one's is needed up
+// to there anyway, or both are in one chain; or with `small`, where it has at most 4 KiB. Returns how many.
 int make_once(Recording& recording, bool small);
 
 // Moves dead calls to the end of their part, where they interrupt no chain.
