@@ -5,8 +5,8 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/record/chain/loop.h"
-#include "tapegrad/aten/record/passes/passes.h"
 #include "tapegrad/aten/record/native_step.h"
+#include "tapegrad/aten/record/passes/passes.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/record/followed.h"
