@@ -1,9 +1,11 @@
 #include "tapegrad/aten/iterate/convert/convert.h"
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 #include <utility>
 
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/iterate/blocks/half_blocks.h"
 #include "tapegrad/aten/iterate/convert/cast.h"
 #include "tapegrad/aten/iterate/convert/stored.h"
@@ -25,34 +27,18 @@ TG_INLINE void convert_block(const From* src, To* dst) {
 }
 
 template <class To, class From>
-[[gnu::flatten]] void convert_contiguous(const From* src, To* dst, int64_t n) {
-  if constexpr (std::is_same_v<To, From>) {
-    std::memcpy(dst, src, static_cast<size_t>(n) * sizeof(To));
-  } else {
-    int64_t i = 0;
-    if constexpr (in_blocks<To, From>) {
-      constexpr int64_t kBlock = half_blocks::kBlock;
-      for (; i + kBlock <= n; i += kBlock) convert_block(src + i, dst + i);
-      if (i < n && n >= kBlock) {  // the last block converts some elements again
-        convert_block(src + n - kBlock, dst + n - kBlock);
-        return;
-      }
-    }
-#pragma GCC ivdep
-    for (; i < n; ++i) dst[i] = cast_element<To>(value_of<From>(stored(src)[i]));
+[[gnu::flatten]] void convert_in_blocks(void* to, const void* from, int64_t n) {
+  constexpr int64_t kBlock = half_blocks::kBlock;
+  const auto* src = static_cast<const From*>(from);
+  auto* dst = static_cast<To*>(to);
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) convert_block(src + i, dst + i);
+  if (i < n && n >= kBlock) {  // the last block converts some elements again
+    convert_block(src + n - kBlock, dst + n - kBlock);
+    return;
   }
-}
-
-// The element at p, converted.
-template <class To, class From>
-TG_INLINE To cast_at(const char* p) {
-  return cast_element<To>(value_of<From>(*reinterpret_cast<const stored_t<From>*>(p)));
-}
-
-template <class T>
-void fill(T* dst, T value, int64_t n) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) dst[i] = value;
+  for (; i < n; ++i) dst[i] = cast_element<To>(src[i]);
 }
 
 // Gathers and scatters are limited by loads, not by the conversion: one element at a time.
@@ -60,23 +46,75 @@ template <class To, class From>
 [[gnu::flatten, gnu::optimize("no-tree-vectorize")]] void convert_strided(const char* src, int64_t src_stride,
                                                                           char* dst, int64_t dst_stride, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
-    *reinterpret_cast<To*>(dst + i * dst_stride) = cast_at<To, From>(src + i * src_stride);
+    *reinterpret_cast<To*>(dst + i * dst_stride) =
+        convert_value<To>(value_of<From>(*reinterpret_cast<const stored_t<From>*>(src + i * src_stride)));
 }
 
-template <class To, class From>
-void convert(const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, int64_t ds1, int64_t n0, int64_t n1) {
-  if (ds0 == sizeof(To) && ss0 == sizeof(From)) {
+template <class Bits>
+void repeat(char* dst, const char* value, int64_t n) {
+  Bits bits;
+  std::memcpy(&bits, value, sizeof(bits));
+  std::fill_n(reinterpret_cast<Bits*>(dst), n, bits);
+}
+
+void repeat(char* dst, const char* value, int64_t size, int64_t n) {
+  switch (size) {
+    case 1:
+      return repeat<uint8_t>(dst, value, n);
+    case 2:
+      return repeat<uint16_t>(dst, value, n);
+    case 4:
+      return repeat<uint32_t>(dst, value, n);
+    case 8:
+      return repeat<uint64_t>(dst, value, n);
+    default:
+      return repeat<complex128_t>(dst, value, n);
+  }
+}
+
+// What differs from one pair of dtypes to another.
+struct Pair {
+  DType from_dtype, to_dtype;
+  int64_t from_size, to_size;
+  void (*strided)(const char* src, int64_t src_stride, char* dst, int64_t dst_stride, int64_t n);
+  ConvertRow row;  // null where copies have one (copy/convert.h)
+};
+
+void convert_pair(const Pair& pair, const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, int64_t ds1,
+                  int64_t n0, int64_t n1) {
+  if (ds0 == pair.to_size && ss0 == pair.from_size) {
     if (ss1 == n0 * ss0 && ds1 == n0 * ds0) {
       n0 *= n1;
       n1 = 1;
     }
-    for (int64_t j = 0; j < n1; ++j)
-      convert_contiguous(reinterpret_cast<const From*>(src + j * ss1), reinterpret_cast<To*>(dst + j * ds1), n0);
-  } else if (ds0 == sizeof(To) && ss0 == 0) {
-    for (int64_t j = 0; j < n1; ++j) fill(reinterpret_cast<To*>(dst + j * ds1), cast_at<To, From>(src + j * ss1), n0);
+    const ConvertRow row = pair.row != nullptr ? pair.row : convert_row(pair.to_dtype, pair.from_dtype);
+    for (int64_t j = 0; j < n1; ++j) row(dst + j * ds1, src + j * ss1, n0);
+  } else if (ds0 == pair.to_size && ss0 == 0) {
+    for (int64_t j = 0; j < n1; ++j) {
+      alignas(16) char value[16];
+      pair.strided(src + j * ss1, 0, value, 0, 1);
+      repeat(dst + j * ds1, value, pair.to_size, n0);
+    }
   } else {
-    for (int64_t j = 0; j < n1; ++j) convert_strided<To, From>(src + j * ss1, ss0, dst + j * ds1, ds0, n0);
+    for (int64_t j = 0; j < n1; ++j) pair.strided(src + j * ss1, ss0, dst + j * ds1, ds0, n0);
   }
+}
+
+template <class To, class From>
+constexpr ConvertRow own_row() {
+  if constexpr (std::is_same_v<To, From>)
+    return [](void* to, const void* from, int64_t n) { std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To)); };
+  else if constexpr (in_blocks<To, From>)
+    return &convert_in_blocks<To, From>;
+  else
+    return nullptr;
+}
+
+template <class To, class From>
+void convert(const char* src, int64_t ss0, int64_t ss1, char* dst, int64_t ds0, int64_t ds1, int64_t n0, int64_t n1) {
+  static constexpr Pair kPair = {dtype_of_v<From>,           dtype_of_v<To>,     sizeof(From), sizeof(To),
+                                 &convert_strided<To, From>, own_row<To, From>()};
+  convert_pair(kPair, src, ss0, ss1, dst, ds0, ds1, n0, n1);
 }
 
 #define TG_TYPE(name, type) , type
