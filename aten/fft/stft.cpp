@@ -124,6 +124,11 @@ Tensor istft(const Tensor& input, int64_t n_fft, std::optional<int64_t> hop_leng
   if (length) {
     TG_CHECK(*length > 0, Runtime, "{}: length must be positive: got {}", op, *length);
     end = *length > total - start ? total : start + *length;
+    if (*length > end - start)
+      warn(
+          fmt::format("{}: The length of signal is shorter than the length parameter: {} samples and {}. Zeros are "
+                      "put at its end. Please check your center and hop_length settings.",
+                      op, end - start, *length));
   }
   TG_CHECK(start < end, Runtime, "{}: nothing is left of the signal of {} samples", op, total);
   y = narrow(y, 1, start, end - start);

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import inspect
 
+from ._warn import warn
+
 __all__ = ["CustomOpDef", "Library", "custom_op", "define", "impl", "impl_abstract", "register_autograd", "register_autocast", "register_fake",
            "register_kernel", "register_vmap", "triton_op", "wrap_triton"]
 
@@ -29,6 +31,7 @@ class CustomOpDef:
         self._name = f"{self._space}::{self._op}"
         self._kernels: dict = {None: function} if function is not None else {}
         self._setup = self._backward = self._fake = None
+        self._recorded = None  # what is called instead where a gradient is wanted: its own operators are recorded
         self.__name__ = self._op
         self.__doc__ = getattr(function, "__doc__", None)
         self.__wrapped__ = function
@@ -68,32 +71,37 @@ class CustomOpDef:
 
     def __call__(self, *args, **kwargs):
         from ._C import Tensor
-        from .autograd import Function, is_grad_enabled, no_grad
+        from .autograd import Function, is_grad_enabled
 
         values = self._bound(args, kwargs)
         flat = [t for v in values for t in (v if isinstance(v, (list, tuple)) else (v,)) if isinstance(t, Tensor)]
         if not (is_grad_enabled() and any(t.requires_grad for t in flat)):
             return self._run(args, kwargs)
-        if self._backward is None:
-            with no_grad():
-                return self._run(args, kwargs)
-        op = self
+        if self._recorded is not None:
+            return self._recorded(*args, **kwargs)
+        op, listed = self, []
 
         class Recorded(Function):
             @staticmethod
             def forward(ctx, *given):
                 output = op._run(given, {})
+                if isinstance(output, list):
+                    listed.append(True)
                 if op._setup is not None:
                     names = inspect.signature(op._setup).parameters
                     op._setup(ctx, given, output) if len(names) == 3 and "keyword_only_inputs" not in names else \
                         op._setup(ctx=ctx, inputs=given, output=output, keyword_only_inputs={})
-                return output
+                return tuple(output) if listed else output
 
             @staticmethod
             def backward(ctx, *grads):
-                return op._backward(ctx, *grads)
+                if op._backward is None:
+                    raise RuntimeError(f"{op._name}: Trying to backward through an operator without a formula for its gradient\n"
+                                       "hint: register_autograd gives it one; detach() what needs none")
+                return op._backward(ctx, list(grads)) if listed else op._backward(ctx, *grads)
 
-        return Recorded.apply(*values)
+        result = Recorded.apply(*values)
+        return list(result) if listed else result
 
     def register_kernel(self, device_types, func=None, /):
         """A function for some devices; as a decorator without one."""
@@ -227,14 +235,22 @@ class Library:
         return name
 
     def impl(self, op_name, fn, dispatch_key="", *, with_keyset=False, allow_override=False) -> None:
-        """Gives an operator its function for a device ("CPU", "CUDA", "Meta") or for all; keys of autograd are accepted."""
+        """Gives an operator its function for a device ("CPU", "CUDA", "Meta"), for all ("CompositeImplicitAutograd" has gradients by what it
+        calls), or for operands that need a gradient ("Autograd"); keys of autocast are accepted."""
         key = dispatch_key or self._key
         name = op_name if isinstance(op_name, str) else op_name._op
-        if key.startswith(("Autograd", "Autocast")):
+        if key.startswith("Autocast"):
             return
         full = name if "::" in name else f"{self.ns}::{name}"
-        op = _found(full)
-        op.register_fake(fn) if key == "Meta" else op.register_kernel(_DEVICES.get(key, key.lower()), fn)
+        op, device = _found(full), _DEVICES.get(key, key.lower())
+        if key.startswith("Autograd") or key == "CompositeImplicitAutograd":
+            op._recorded = fn
+        if key == "Meta":
+            op.register_fake(fn)
+        elif not key.startswith("Autograd"):
+            if device in op._kernels and not allow_override:
+                warn(f"{full}: this function takes the place of one that was registered for {key or 'every device'} before")
+            op.register_kernel(device, fn)
 
     def _destroy(self) -> None:
         """Forgets the operators of the namespace."""

@@ -4,7 +4,9 @@ import ast
 import contextlib
 import importlib
 import pickle
+import platform
 import re
+import struct
 import sys
 import warnings
 from pathlib import Path
@@ -17,7 +19,7 @@ import tapegrad.nn.utils.stateless
 import tapegrad.profiler
 import tapegrad.testing
 import tapegrad.utils.checkpoint
-from errors.warned import NOT_MET, WARNED
+from errors.warned import NOT_MET, NOT_MET_IN_CPP, WARNED
 
 
 @contextlib.contextmanager
@@ -144,6 +146,64 @@ def test_every_warning_of_pytorchs_python_files_is_decided(pytorch, monkeypatch)
             rest.append(f"{file} {name} {lines[0] if lines else ''}")
     assert not rest, "\n".join(rest)
     assert not idle
+
+
+def files_that_warn(library):
+    """Source files of the calls of c10::Warning's constructors in a shared library (ELF, x86-64): the last name of a file among the texts that
+    the code before a call takes the address of."""
+    data = np.memmap(library, mode="r")
+    (start,), (size, count, names) = struct.unpack_from("<Q", data, 0x28), struct.unpack_from("<HHH", data, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", data, start + i * size) for i in range(count)]  # name, _, _, address, offset, size, ...
+
+    def text(at):
+        part = bytes(data[at : at + 400])
+        return part[: part.find(0)].decode("latin1")
+
+    sections = {text(headers[names][4] + h[0]): h[3:6] for h in headers}
+    relocations = np.concatenate([data[o : o + n].view("<u8").reshape(-1, 3) for name in (".rela.plt", ".rela.dyn") for _, o, n in [sections[name]]])
+    slots = set()  # where the addresses of the constructors are written
+    for place, info, _ in relocations[np.isin(relocations[:, 1] & 0xFFFFFFFF, (6, 7))].tolist():
+        (name,) = struct.unpack_from("<I", data, sections[".dynsym"][1] + 24 * (info >> 32))
+        if text(sections[".dynstr"][1] + name).startswith("_ZN3c107WarningC"):
+            slots.add(place)
+
+    def jumps(section, code):
+        """(place, target) of instructions that begin with `code` and end with four bytes of distance."""
+        address, offset, n = sections[section]
+        part = data[offset : offset + n]
+        at = np.flatnonzero(part[: -len(code) - 4] == code[0])
+        for k, byte in enumerate(code):
+            at = at[part[at + k] == byte]
+        distance = sum(part[at + len(code) + k].astype(np.int64) << 8 * k for k in range(4)).astype(np.uint32).view(np.int32)
+        return zip((at + address).tolist(), (at + address + len(code) + 4 + distance).tolist(), strict=True)
+
+    stubs = {place for section in (".plt", ".plt.sec", ".plt.got") if section in sections for place, target in jumps(section, b"\xff\x25") if target in slots}
+    stubs |= {place - 4 for place in stubs}  # after endbr64
+    address, offset, _ = sections[".text"]
+    lowest, text_offset, length = sections[".rodata"]
+    files = set()
+    for place, target in [*jumps(".text", b"\xe8"), *jumps(".text", b"\xff\x15")]:
+        if target in stubs or target in slots:
+            begin = place - 700
+            code = bytes(data[begin - address + offset : place - address + offset])
+            taken = [begin + m.end() + struct.unpack_from("<i", code, m.end() - 4)[0] for m in re.finditer(rb"(?s)[\x48\x4c]\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]....", code)]
+            words = [text(t - lowest + text_offset) for t in taken if lowest <= t < lowest + length]
+            files |= set([w for w in words if re.search(r"/pytorch/pytorch/(?!c10/core/\w+\.h)\w\S*\.(cpp|h|hpp)$", w)][-1:])  # but those of checks
+    return {re.sub(r".*/pytorch/pytorch/", "", f) for f in files}
+
+
+def test_every_warning_of_pytorchs_libraries_is_decided(pytorch):
+    """By a row whose warning names the file, or by the table of what nothing here meets, no part of which is idle."""
+    if platform.machine() != "x86_64":
+        pytest.skip("instructions of x86-64 are read")
+    said = "".join(str(w.message) for row in WARNED for w in run(pytorch, row)[0])
+    met = set(re.findall(r"Triggered internally at (?:\S*/pytorch/pytorch/)?(\S+?):\d", said))
+    assert len(met) > 30
+    found = {f for name in ("c10", "torch_cpu", "torch_python") for f in files_that_warn(f"{Path(pytorch.__file__).parent}/lib/lib{name}.so")}
+    assert len(found) > 100
+    idle = {pattern for pattern in NOT_MET_IN_CPP if not any(re.match(pattern, f) for f in found)}
+    assert not idle
+    assert not {f for f in found - met if not any(re.match(pattern, f) for pattern in NOT_MET_IN_CPP)}
 
 
 def test_a_warning_comes_once_for_a_line_and_can_be_an_error():

@@ -1,7 +1,7 @@
 """What PyTorch warns of, and what happens here: the one table of docs/errors.md and of its test.
 
-Every `warnings.warn` of PyTorch 2.13's Python files is in WARNED or NOT_MET (a test looks for them all), and so is every TORCH_WARN of its
-operators that was found by the words of its libraries, but for those of quantisation and other devices.
+Every `warnings.warn` of PyTorch 2.13's Python files is in WARNED or NOT_MET, and every file of its C++ with a TORCH_WARN in WARNED or
+NOT_MET_IN_CPP: tests look for them all.
 """
 
 from collections import namedtuple
@@ -47,11 +47,14 @@ __torch_function__ that is no classmethod :: class T:~    def __torch_function__
 push of a mode :: mod('overrides').TorchFunctionMode.push() :: UserWarning
 push of a dispatch mode :: mod('utils._python_dispatch').TorchDispatchMode.push() :: no: the name stays
 impl_abstract :: mod('library').impl_abstract('x::y') :: no: the name stays
+an operator without a formula for its gradient :: l = mod('library').Library('w1', 'DEF'); l.define('f(Tensor x) -> Tensor'); l.impl('f', lambda x: x.detach() * 2, 'CPU'); tg.ops.w1.f(tg.ones(2, requires_grad=True)).sum().backward() :: raises RuntimeError
+a function of an operator in the place of another :: l = mod('library').Library('w2', 'DEF'); l.define('f(Tensor x) -> Tensor'); l.impl('f', lambda x: x * 2, 'CPU'); l.impl('f', lambda x: x * 3, 'CPU') :: UserWarning
 a tensor with hooks written to a file :: x = tg.ones(1, requires_grad=True); x.register_hook(print); pickle.dumps(x) :: no: hooks are never part of a file
 # Operators
 complex numbers made real :: tg.ones(2, dtype=tg.complex64).to(tg.float32) :: UserWarning
 complex numbers copied into real ones :: tg.zeros(2).copy_(tg.ones(2, dtype=tg.complex64)) :: UserWarning
 out= of another shape :: tg.add(tg.ones(2), tg.ones(2), out=tg.ones(3)) :: UserWarning
+arange into a tensor of another length :: tg.arange(3, out=tg.ones(5)) :: UserWarning
 std of too few :: tg.std(tg.ones(1)) :: UserWarning
 var of too few :: tg.ones(3, 1).var(1) :: UserWarning
 var_mean of none :: tg.var_mean(tg.ones(0)) :: UserWarning
@@ -67,6 +70,7 @@ cross without dim :: tg.cross(tg.ones(2, 3), tg.ones(2, 3)) :: UserWarning
 adjoint of a number :: tg.ones(()).adjoint() :: raises RuntimeError
 stft without a window :: tg.stft(tg.ones(400), 100, return_complex=True) :: UserWarning
 istft without a window :: tg.istft(tg.ones(51, 17, dtype=tg.complex64), 100) :: UserWarning
+a signal shorter than it is said to be :: tg.istft(tg.ones(51, 17, dtype=tg.complex64), 100, window=tg.ones(100), length=900) :: UserWarning
 range :: tg.range(0, 3) :: UserWarning
 a list as several subscripts :: tg.ones(2, 3)[[0, slice(None)]] :: UserWarning
 a mask of bytes :: tg.ones(3)[tg.tensor([1, 0, 1], dtype=tg.uint8)] :: UserWarning
@@ -95,6 +99,9 @@ indices of sparse tensors :: tg.sparse_coo_tensor(tg.zeros(1, 1, dtype=tg.int64)
 compressed sparse tensors :: tg.ones(2, 2).to_sparse_csr() :: no: nothing is provisional about it here
 sparse tensors compressed by columns :: tg.ones(2, 2).to_sparse_csc() :: no: nothing is provisional about it here
 sparse tensors of blocks :: tg.ones(2, 2).to_sparse_bsr((1, 1)) :: no: nothing is provisional about it here
+compressed rows made blocks :: tg.ones(2, 2).to_sparse_csr().to_sparse_bsr((1, 1)) :: no: it costs time only
+compressed rows made blocks by columns :: tg.ones(2, 2).to_sparse_csr().to_sparse_bsc((1, 1)) :: no: it costs time only
+the gradient of log1p of a sparse tensor :: x = tg.eye(3).to_sparse().requires_grad_(); x.log1p().to_dense().sum().backward() :: raises NotImplementedError
 nested tensors :: tg.nested.nested_tensor([tg.ones(2)]) :: raises AttributeError
 the old constructors of sparse tensors :: tg.sparse.FloatTensor() :: no: the name stays
 a device of oneDNN :: tg.device('mkldnn') :: raises RuntimeError
@@ -109,6 +116,9 @@ qr :: tg.qr(tg.eye(2)) :: no: the name stays
 cholesky :: tg.cholesky(tg.eye(2)) :: no: the name stays
 triangular_solve :: tg.triangular_solve(tg.ones(2, 1), tg.eye(2)) :: no: the name stays
 chain_matmul :: tg.chain_matmul(tg.eye(2), tg.eye(2)) :: no: the name stays
+frobenius_norm :: tg.frobenius_norm(tg.ones(2, 2), [0, 1]) :: no: the name stays
+nuclear_norm :: tg.nuclear_norm(tg.ones(2, 2)) :: no: the name stays
+_aminmax :: tg._aminmax(tg.ones(3)) :: no: the name stays
 storage :: tg.ones(2).storage() :: no: the name stays
 set_default_tensor_type :: tg.set_default_tensor_type(tg.FloatTensor) :: UserWarning
 # Layers
@@ -124,6 +134,9 @@ a causal mask that leaves rows empty :: mod('nn.attention.bias').causal_lower_ri
 return_lse of flex_attention :: mod('nn.attention.flex_attention').flex_attention(*[tg.ones(1, 1, 16, 16)] * 3, return_lse=True) :: no: it works the same, and stays
 flex_attention that is not compiled :: mod('nn.attention.flex_attention').flex_attention(*[tg.ones(1, 1, 16, 16)] * 3) :: no: it is never compiled here
 dropout of one recurrent layer :: tg.nn.LSTM(2, 2, dropout=0.5) :: UserWarning
+projections of LSTM :: tg.nn.LSTM(4, 4, proj_size=2)(tg.ones(2, 1, 4)) :: no: there is no other implementation
+a weight of rms_norm of another dtype :: F.rms_norm(tg.ones(2, 4, dtype=tg.bfloat16), (4,), tg.ones(4)) :: no: it works the same
+attention by a kernel that does not take it :: a = mod('nn.attention')~with a.sdpa_kernel(a.SDPBackend.FLASH_ATTENTION): F.scaled_dot_product_attention(*[tg.ones(2, 3, 4)] * 3) :: no: attention has one way of computing, which takes it
 InstanceNorm of other channels :: tg.nn.InstanceNorm1d(5)(tg.ones(2, 3, 4)) :: UserWarning
 weights without elements :: tg.nn.Linear(0, 2) :: UserWarning
 kaiming_normal_ without elements :: tg.nn.init.kaiming_normal_(tg.ones(0, 2)) :: UserWarning
@@ -293,6 +306,25 @@ NOT_MET = {
     r"distributed/algorithms/join": "ranks whose inputs end early are warned of here, too",
 }
 
+# The same of its C++ files: those whose warnings no row of WARNED comes to.
+NOT_MET_IN_CPP = {
+    r"torch/csrc/(jit|lazy|distributed/(autograd|rpc))/": "TorchScript, its tracer, lazy tensors, other ways of calling far processes",
+    r"aten/src/ATen/(native/)?(quantized/|QuantizedLinear|nnapi/)": "quantised tensors of its kinds",
+    r"torch/csrc/(profiler/|autograd/profiler)": "its profilers: kinds of events that are not recorded here",
+    r"torch/csrc/api/": "its C++ modules and old files of its optimizers; docs/cpp.md says what is here",
+    r"(c10/core/(AllocatorConfig|StorageImpl|impl/alloc_cpu)|aten/src/ATen/core/GeneratorForPrivateuseone|aten/src/ATen/native/(CPUFallback|ConvUtils)|torch/csrc/(Event|autograd/input_buffer))": "allocators, generators and events of other devices, cuDNN, tensors without data",
+    r"(c10/util/env|aten/src/ATen/(ParallelCommon|native/DispatchStub|core/dispatch/Dispatcher))": "its variables of the environment",
+    r"aten/src/ATen/(LegacyBatchedFallback|core/dispatch/OperatorEntry.h)": "an old vmap, and stubs of operators that its packages register",
+    r"aten/src/ATen/native/transformers/attention": "a mask of dropout that tests give",
+    r"aten/src/ATen/core/(TensorBase|ivalue)\.h": "old constructors of sparse tensors, and files of its C++ optimizers",
+    r"torch/csrc/autograd/(anomaly_mode|custom_function)": "the same of programs in C++",
+    r"torch/csrc/Module": "warnings that are for tests of warnings",
+    r"torch/csrc/distributed/c10d/(FlightRecorder|ProcessGroup|Utils|init|logger|reducer)": "its groups' own records, options and variables; names of Work that stay; what DistributedDataParallel finds out of its buckets",
+    r"torch/csrc/utils/throughput_benchmark": "a measurement of compiled modules",
+    r"aten/src/ATen/native/mkl/": "indices of 64 bits, which MKL does not take",
+    r"c10/mobile": "other systems",
+}
+
 
 def page() -> list[str]:
     """The section of docs/errors.md."""
@@ -310,4 +342,6 @@ def page() -> list[str]:
     lines += ["", "### Warnings that are not met", "", "Every other `warnings.warn` of PyTorch's Python files is decided by its place (a pattern of file and function):", "",
               "| PyTorch's | here |", "| --- | --- |"]
     lines += [f"| `{pattern.replace('|', chr(92) + '|')}` | {why} |" for pattern, why in NOT_MET.items()]
+    lines += ["", "The same of its C++ files, of which every call of `c10::warn` in its libraries is looked for:", "", "| PyTorch's | here |", "| --- | --- |"]
+    lines += [f"| `{pattern.replace('|', chr(92) + '|')}` | {why} |" for pattern, why in NOT_MET_IN_CPP.items()]
     return lines
