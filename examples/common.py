@@ -125,15 +125,19 @@ class Run:
                     self.save()
                     saved = now
                 if stop:
-                    why = "interrupted" if self.interrupted else "stopped"
-                    raise Stopped(f"{why} after {unit} {self.round} of {total}; checkpoint: {self.options.checkpoint}, --resume goes on from it",
-                                  130 if self.interrupted else 0)
+                    raise self._stopped(total, unit)
                 if not told and now - begin > 3:
                     told, left = True, (now - begin) / (self.round - first) * (total - self.round)
                     self.say(f"about {left / 60:.0f} minutes to go" if left > 90 else f"about {left:.0f} s to go")
             self.bar = None
+        if self.interrupted:  # while the last checkpoint was written
+            raise self._stopped(total, unit)
         if self.round > first:
             print(f"trained in {time.perf_counter() - begin:.1f} s; checkpoint: {self.options.checkpoint}")
+
+    def _stopped(self, total: int, unit: str) -> Stopped:
+        return Stopped(f"{'interrupted' if self.interrupted else 'stopped'} after {unit} {self.round} of {total}; "
+                       f"checkpoint: {self.options.checkpoint}, --resume goes on from it", 130 if self.interrupted else 0)
 
     def _resume(self, total: int, unit: str) -> None:
         if not os.path.exists(self.options.checkpoint):

@@ -200,6 +200,16 @@ def test_ctrl_c_ends_after_the_round_with_a_checkpoint(tmp_path):
     assert tg.load(checkpoint)["values"]["round"] == number
 
 
+def test_ctrl_c_while_the_last_checkpoint_is_written_is_not_lost(example, tmp_path, monkeypatch, capsys):
+    module = example("recommender")
+    save = module.common.Run.save
+    monkeypatch.setattr(module.common.Run, "save", lambda run: (save(run), os.kill(os.getpid(), signal.SIGINT) if run.round == 2 else None))
+    with pytest.raises(SystemExit) as ended:
+        module.main([*SMALL, "--checkpoint", str(tmp_path / "x.tape"), "--quiet", "--epochs", "2"])
+    assert ended.value.code == 130
+    assert capsys.readouterr().out.splitlines()[-1] == f"interrupted after epoch 2 of 2; checkpoint: {tmp_path / 'x.tape'}, --resume goes on from it"
+
+
 @pytest.mark.parametrize("name", ["tqdm", "bz2", "tapegrad"])  # of what is imported last, of the standard library, and what all else needs
 def test_ctrl_c_before_the_run_is_one_line(tmp_path, name):
     """Also where a module takes it for an error of its own, as NumPy does."""
