@@ -279,7 +279,10 @@ def draw_curve(axis, values, title: str, xlabel: str = "step", yscale: str = "li
     if width > 1:
         axis.plot(rounds, values, lw=0.5, alpha=0.3, color=line.get_color(), zorder=1)
     axis.set(title=title, xlabel=xlabel, yscale=yscale)
-    axis.xaxis.get_major_locator().set_params(integer=True)
+    if len(values) == 1:
+        axis.set_xticks([1])  # or there would be parts of a round
+    else:
+        axis.xaxis.get_major_locator().set_params(integer=True)
 
 
 def draw_images(axis, images, title: str, columns: int = 8) -> None:

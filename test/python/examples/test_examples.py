@@ -252,6 +252,15 @@ def test_checkpoints_by_time_and_figures_as_they_are(example, tmp_path, monkeypa
     assert saved == [3] and "step 3/3: loss 1" in shown  # what is recorded in each step is smoothed
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 30])
+def test_there_are_no_parts_of_a_round(example, tmp_path, count):
+    common = example("vae").common
+    with common.picture(str(tmp_path / "x.png"), 4, 3) as (figure, axes):
+        common.draw_curve(axes[0, 0], [2.0] * count, "loss", "epoch")
+        figure.canvas.draw()
+        assert all(tick == round(tick) for tick in axes[0, 0].get_xticks())
+
+
 def test_other_settings_are_refused(example, tmp_path):
     module = example("recommender")
     small = ["--users", "30", "--films", "20", "--ratings", "200", "--quiet", "--picture", "", "--checkpoint", str(tmp_path / "x.tape")]
