@@ -26,13 +26,15 @@ bool join_lines(TensorSpan tensors, int64_t outer, const Tensor& out) {
   for (const Tensor& t : tensors) {
     const int64_t bytes = t.numel() * static_cast<int64_t>(t.itemsize());
     if (bytes == 0) continue;
-    if (t.dtype() != out.dtype() || !t.is_contiguous() || (!few && bytes / outer < kShort)) return false;
+    if (t.dtype() != out.dtype() || !t.is_contiguous()) return false;
+    const int64_t part = outer == 1 ? bytes : bytes / outer;  // a division takes longer than a short copy
+    if (!few && part < kShort) return false;
     const char* from = static_cast<const char*>(t.data_ptr());
     if (from < to + total && to < from + bytes) return false;
-    pieces.push_back({from, bytes / outer});
+    pieces.push_back({from, part});
   }
-  const int64_t line = total / outer;
-  parallel_for(0, outer, std::max<int64_t>(1, kOneThread / std::max<int64_t>(1, line)),
+  const int64_t line = outer == 1 ? total : total / outer;
+  parallel_for(0, outer, outer == 1 ? 1 : std::max<int64_t>(1, kOneThread / std::max<int64_t>(1, line)),
                [&](int64_t begin, int64_t end) {
                  char* p = to + begin * line;
                  for (int64_t o = begin; o < end; ++o)

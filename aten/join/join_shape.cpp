@@ -75,7 +75,8 @@ TensorSpec cat_shape(TensorSpan tensors, int64_t dim) {
     TG_CHECK(!__builtin_add_overflow(sizes[d], t.impl()->size(static_cast<int>(d)), &sizes[d]), Runtime,
              "cat: the number of elements does not fit into 63 bits");
   }
-  return {sizes, common_dtype(tensors), first->device(), joined_strides(tensors, sizes)};
+  DimVector strides = joined_strides(tensors, sizes);
+  return {std::move(sizes), common_dtype(tensors), first->device(), std::move(strides)};
 }
 
 TensorSpec stack_shape(TensorSpan tensors, int64_t dim) {

@@ -17,7 +17,7 @@ ViewSpec view_view(const Tensor& input, IntSpan size) {
            "view: shape {} is not compatible with the input's sizes {} and strides {}\n"
            "use reshape, which copies where it must",
            format_ints(size), format_ints(input.sizes()), format_ints(input.strides()));
-  return {sizes, *strides, input.storage_offset(), {}};
+  return {std::move(sizes), std::move(*strides), input.storage_offset(), {}};
 }
 
 ViewSpec transpose_view(const Tensor& input, int64_t dim0, int64_t dim1) {

@@ -10,7 +10,7 @@ namespace tapegrad::composite {
 
 Tensor reshape(const Tensor& input, IntSpan shape) {
   DimVector sizes = geometry::infer_sizes(shape, input.numel(), "reshape");
-  if (geometry::view_strides(input.sizes(), input.strides(), sizes)) return view(input, sizes);
+  if (input.is_contiguous() || geometry::view_strides(input.sizes(), input.strides(), sizes)) return view(input, sizes);
   return view(clone(input, MemoryFormat::Contiguous), sizes);
 }
 

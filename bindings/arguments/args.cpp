@@ -135,6 +135,15 @@ ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args
   int at = 0;
   if (self) slots_[at++] = self;
   const int most = s.num_positional - at;
+  if (TG_LIKELY(kwnames == nullptr && s.varargs < 0 &&
+                nargs <= most)) {  // the usual call, without what the others need
+    for (Py_ssize_t i = 0; i < nargs; ++i) slots_[at++] = args[i];
+    for (; at < s.num_args; ++at) {
+      slots_[at] = nullptr;
+      if (TG_UNLIKELY(s.args[at].flags & kRequired)) return {Mismatch::Missing, at};
+    }
+    return {};
+  }
   int fixed = static_cast<int>(nargs < 64 ? nargs : 64);
   OldOrder old;
   bool moved = false;

@@ -1,9 +1,12 @@
 #include "tapegrad/autograd/engine/node.h"
 
 #include <catch2/catch.hpp>
+#include <thread>
+#include <vector>
 
 #include "autograd/helpers.h"
 #include "tapegrad/aten/functions.h"
+#include "tapegrad/autograd/engine/accumulate.h"
 
 namespace tapegrad::autograd {
 
@@ -23,6 +26,24 @@ TEST_CASE("nodes remember order, inputs and what their outputs looked like", "[n
   CHECK(node.edges[1].node == accumulator_of(x));
   REQUIRE(node.outputs.size() == 1);
   CHECK(node.outputs[0].matches(z));
+}
+
+TEST_CASE("an accumulator goes while other threads ask for it", "[node]") {
+  Tensor x = leaf({1, 2});
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20000; ++i) {
+        const Edge one = edge_of(x), same = edge_of(x);
+        if (one.node != same.node || !static_cast<AccumulateGrad&>(*one.node).variable.is_same(x)) ++wrong;
+      }
+    });
+  for (auto& t : threads) t.join();
+  CHECK(wrong == 0);
+  CHECK(x.ptr().use_count() == 1);
+  (x * x).sum().backward();
+  CHECK(close(x.grad(), {2, 4}));
 }
 
 TEST_CASE("leaves and results", "[node]") {
