@@ -5,6 +5,7 @@
 #include "tapegrad/aten/conv/depthwise.h"
 #include "tapegrad/aten/conv/onednn.h"
 #include "tapegrad/aten/conv/parts.h"
+#include "tapegrad/aten/conv/patches.h"
 #include "tapegrad/aten/conv/pointwise.h"
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/linalg/product/gemm.h"
@@ -130,7 +131,7 @@ void conv_cpu(const Tensor& any_input, const Tensor& any_weight, const Tensor& b
   const Tensor input = contiguous_or_copy(any_input), weight = contiguous_or_copy(any_weight);
   const DType type = out.dtype();
   Geometry g = conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
-  if (pointwise::forward(g, input, weight, bias, out)) return;
+  if (pointwise::forward(g, input, weight, bias, out) || patches::forward(g, input, weight, bias, out)) return;
   if (for_planes(g, type)) {
     const Tensor w = widened(weight), b = widened(bias);
     if (depthwise::forward(g, type, input.data_ptr(), data_of<float>(w), data_of<float>(b), out.data_ptr())) return;
@@ -156,7 +157,7 @@ void conv_grad_input_cpu(const Tensor& any_output, const Tensor& any_weight, Int
   const Tensor output = contiguous_or_copy(any_output), weight = contiguous_or_copy(any_weight);
   const DType type = out.dtype();
   Geometry g = conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
-  if (pointwise::grad_input(g, output, weight, out)) return;
+  if (pointwise::grad_input(g, output, weight, out) || patches::grad_input(g, output, weight, out)) return;
   if (g.regular() && for_planes(g, type)) {
     const Tensor w = widened(weight);
     if (depthwise::grad_input(g, type, output.data_ptr(), data_of<float>(w), out.data_ptr())) return;
@@ -181,7 +182,8 @@ void conv_grad_weight_cpu(const Tensor& any_output, const Tensor& any_input, Int
   const DType type = out.dtype();
   Geometry g = conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
   const Tensor wide = is_half(type) ? empty_tensor(out.sizes(), DType::float32) : out;
-  if (pointwise::grad_weight(g, output, input, wide)) return is_half(type) ? narrow_into(wide, out) : void();
+  if (pointwise::grad_weight(g, output, input, wide) || patches::grad_weight(g, output, input, wide))
+    return is_half(type) ? narrow_into(wide, out) : void();
   if (type == DType::float32 && g.regular() &&
       depthwise::grad_weight(g, target_of<float>(output), target_of<float>(input), target_of<float>(out)))
     return;

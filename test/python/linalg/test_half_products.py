@@ -76,6 +76,7 @@ CONVOLUTIONS = {  # images, channels, outputs, size, kernel, stride, padding, di
     "1 x 1 with a step": (2, 16, 8, (9, 9), 1, 2, 0, 1, 1), "large": (2, 3, 8, (30, 30), 7, 2, 3, 1, 1), "dilated": (1, 8, 8, (12, 12), 3, 1, 2, 2, 1),
     "groups": (2, 8, 12, (8, 8), 3, 1, 1, 1, 4), "each channel a group": (2, 8, 8, (10, 10), 3, 1, 1, 1, 8), "one dimension": (2, 6, 5, (40,), 3, 1, 1, 1, 1),
     "three dimensions": (1, 4, 6, (5, 6, 7), 3, 1, 1, 1, 1), "many images": (40, 4, 4, (6, 6), 3, 1, 1, 1, 1), "many weights": (2, 96, 80, (7, 7), 3, 1, 1, 1, 1),
+    "patches": (3, 3, 40, (70, 64), 8, 8, 0, 1, 1), "few patches": (4, 5, 24, (33, 32), 16, 16, 0, 1, 1),
     "ranges of images and of channels": (23, 64, 80, (14, 14), 3, 1, 1, 1, 1), "ranges of channels": (3, 256, 144, (8, 8), 3, 1, 1, 1, 1),
 }
 
@@ -123,12 +124,14 @@ def test_attention(dtype, rows, keys, width, causal, shared):
 def test_the_same_bits_for_any_number_of_threads(dtype):
     a, b, w = random(dtype, 300, 200), random(dtype, 200, 500), random(dtype, 500, 200)
     x, kernel, point = random(dtype, 5, 32, 20, 20), random(dtype, 48, 32, 3, 3), random(dtype, 16, 32, 1, 1)
+    patch = random(dtype, 24, 32, 8, 8)
 
     def results():
-        leaves = [t.detach().requires_grad_() for t in (a, b, w, x, kernel, point)]
-        p, q, r, image, wide, narrow = leaves
+        leaves = [t.detach().requires_grad_() for t in (a, b, w, x, kernel, point, patch)]
+        p, q, r, image, wide, narrow, cut = leaves
         loss = (p @ q).float().square().sum() + F.linear(p, r).float().square().sum()
         loss = loss + F.conv2d(image, wide).float().square().sum() + F.conv2d(image, narrow).float().square().sum()
+        loss = loss + F.conv2d(image, cut, stride=8).float().square().sum()
         loss = loss + F.scaled_dot_product_attention(p, p, p).float().square().sum()
         return [loss, *tg.autograd.grad(loss, leaves)]
 

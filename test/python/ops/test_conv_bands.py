@@ -26,6 +26,10 @@ SHAPES = {
     "many images, of which the last range has fewer": ((13, 64, 28, 28), (96, 64, 3, 3), 1, 1, 1, 1),
     "ranges of channels, of which the last has fewer": ((3, 256, 8, 8), (144, 256, 3, 3), 1, 1, 1, 1),
     "1d": ((1, 8, 100_003), (16, 8, 9), 2, 4, 1, 1),
+    "patches, of which the last columns of the image are in none": ((5, 3, 160, 166), (40, 3, 16, 16), 16, 0, 1, 1),
+    "patches of a line": ((3, 8, 2050), (24, 8, 8), 8, 0, 1, 1),
+    "patches of a volume, dilation of a side of one": ((2, 4, 9, 33, 40), (24, 4, 1, 4, 5), (1, 4, 5), 0, (3, 1, 1), 1),
+    "few patches": ((4, 3, 64, 64), (40, 3, 32, 32), 32, 0, 1, 1),
     "3d": ((1, 8, 31, 70, 71), (8, 8, 3, 3, 3), (1, 2, 1), 1, 1, 1),
 }
 
