@@ -1,3 +1,4 @@
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/kernels_join.h"
 
 namespace tapegrad {
@@ -24,25 +25,10 @@ void check_devices(TensorSpan tensors, const char* op) {
              tensors[0].device(), t.device());
 }
 
-// Whether the strides are in channels_last order, with PyTorch's rule for sizes of 1; contiguous if both are possible.
-bool is_like_channels_last(const Tensor& t) {
-  const int n = t.ndim();
-  if ((n != 4 && n != 5) || t.numel() == 0) return false;
-  const TensorImpl& impl = *t.impl();
-  if (impl.stride(1) == 0) return false;
-  int64_t least = 0;
-  for (int k = 0; k < n; ++k) {
-    const int d = k == 0 ? 1 : k == n - 1 ? 0 : n - k;  // channels, the dimensions from the last on, samples
-    if (impl.stride(d) < least || (d == 0 && least == impl.stride(1))) return false;
-    least = impl.stride(d) * impl.size(d);
-  }
-  return true;
-}
-
 // The strides of tensors joined to `sizes`: channels_last where all of them are, else none are given.
 DimVector joined_strides(TensorSpan tensors, IntSpan sizes) {
   for (const Tensor& t : tensors)
-    if (!is_like_channels_last(t)) return {};
+    if (!has_channels_last(t)) return {};
   return channels_last_strides(sizes);
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/aten/norm/lane_sums.h"
 #include "tapegrad/aten/typed.h"
@@ -16,11 +17,18 @@ struct Layout {
   int64_t count() const { return n * spatial; }
 };
 
-Layout layout_of(const Tensor& input) {
+// Whether every place of an image is a row of channels.
+bool along_channels(const Tensor& input) {
+  return can_go_along_channels(input.dtype()) && goes_along_channels(input, input.ndim() - 2);
+}
+
+Tensor in_rows(const Tensor& t, bool along) { return along ? channels_last_or_copy(t) : contiguous_or_copy(t); }
+
+Layout layout_of(const Tensor& input, bool along) {
   // If one size is zero, the others may be arbitrarily large.
   if (input.numel() == 0) return {0, input.size(1), input.ndim() == 2 ? 1 : 0};
   Layout m{input.size(0), input.size(1), 1};
-  for (int64_t d = 2; d < input.ndim(); ++d) m.spatial *= input.size(d);
+  for (int64_t d = 2; d < input.ndim(); ++d) (along ? m.n : m.spatial) *= input.size(d);
   return m;
 }
 
@@ -74,29 +82,43 @@ void channel_sums(const Layout& m, const T* x, const T* g, A term_a, B term_b, s
   sum_a.assign(channels, 0);
   sum_b.assign(channels, 0);
   if (m.spatial == 1) {
-    // Rows of channels; a block of 256 rows is summed in C, blocks in double. Threads share the columns.
-    parallel_for(0, m.channels, std::max<int64_t>(64, 32768 / std::max<int64_t>(m.n, 1)),
-                 [&](int64_t first, int64_t last) {
-                   std::vector<C> a(static_cast<size_t>(last - first)), b(a.size());
-                   for (int64_t from = 0; from < m.n; from += 256) {
-                     std::fill(a.begin(), a.end(), C(0));
-                     std::fill(b.begin(), b.end(), C(0));
-                     const int64_t to = std::min(m.n, from + 256);
-                     int64_t i = from;
-                     auto take = [&](auto rows) {
-                       const T* p = x + i * m.channels;
-                       const T* q = g ? g + i * m.channels : p;
-                       add_rows(p, q, m.channels, first, last, term_a, term_b, a.data(), b.data(), rows);
-                       i += static_cast<int64_t>(rows.size());
-                     };
-                     while (i + 4 <= to) take(std::make_index_sequence<4>{});
-                     while (i < to) take(std::make_index_sequence<1>{});
-                     for (int64_t c = first; c < last; ++c) {
-                       sum_a[static_cast<size_t>(c)] += static_cast<double>(a[static_cast<size_t>(c - first)]);
-                       sum_b[static_cast<size_t>(c)] += static_cast<double>(b[static_cast<size_t>(c - first)]);
-                     }
-                   }
-                 });
+    // Rows of channels; a block of 256 rows is summed in C, blocks in double. Threads share the columns, and pieces of
+    // the rows where few columns have many.
+    const int64_t pieces = m.channels >= 1024 ? 1 : std::clamp<int64_t>(m.n / 4096, 1, 16);
+    const int64_t per = ((m.n + pieces - 1) / pieces + 255) / 256 * 256;
+    const int64_t width = std::max<int64_t>(64, 32768 / std::max<int64_t>(per, 1));
+    const int64_t strips = (m.channels + width - 1) / width;
+    std::vector<double> part(2 * channels * static_cast<size_t>(pieces));
+    parallel_for(0, strips * pieces, 1, [&](int64_t first_task, int64_t last_task) {
+      for (int64_t task = first_task; task < last_task; ++task) {
+        const int64_t first = task % strips * width, last = std::min(m.channels, first + width);
+        const int64_t begin = task / strips * per, end = std::min(m.n, begin + per);
+        double* total = part.data() + 2 * m.channels * (task / strips);
+        std::vector<C> a(static_cast<size_t>(last - first)), b(a.size());
+        for (int64_t from = begin; from < end; from += 256) {
+          std::fill(a.begin(), a.end(), C(0));
+          std::fill(b.begin(), b.end(), C(0));
+          const int64_t to = std::min(end, from + 256);
+          int64_t i = from;
+          auto take = [&](auto rows) {
+            const T* p = x + i * m.channels;
+            const T* q = g ? g + i * m.channels : p;
+            add_rows(p, q, m.channels, first, last, term_a, term_b, a.data(), b.data(), rows);
+            i += static_cast<int64_t>(rows.size());
+          };
+          while (i + 4 <= to) take(std::make_index_sequence<4>{});
+          while (i < to) take(std::make_index_sequence<1>{});
+          for (int64_t c = first; c < last; ++c) {
+            total[2 * c] += static_cast<double>(a[static_cast<size_t>(c - first)]);
+            total[2 * c + 1] += static_cast<double>(b[static_cast<size_t>(c - first)]);
+          }
+        }
+      }
+    });
+    for (size_t i = 0; i < part.size(); i += 2) {
+      sum_a[i / 2 % channels] += part[i];
+      sum_b[i / 2 % channels] += part[i + 1];
+    }
     return;
   }
   int64_t pieces = sample_pieces(m), per = (m.n + pieces - 1) / pieces;
@@ -159,9 +181,11 @@ void normalise(const Layout& m, const T* x, const std::vector<compute_t<T>>& mea
 
 }  // namespace
 
-void batch_norm_train_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps,
+void batch_norm_train_cpu(const Tensor& any_input, const Tensor& weight, const Tensor& bias, double eps,
                           const Tensor& output, const Tensor& mean, const Tensor& invstd, const Tensor& var) {
-  Layout m = layout_of(input);
+  const bool along = along_channels(any_input);
+  const Tensor input = in_rows(any_input, along);
+  const Layout m = layout_of(input, along);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     const T* x = target_of<T>(input);
@@ -191,9 +215,11 @@ void batch_norm_train_cpu(const Tensor& input, const Tensor& weight, const Tenso
   });
 }
 
-void batch_norm_eval_cpu(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+void batch_norm_eval_cpu(const Tensor& any_input, const Tensor& weight, const Tensor& bias, const Tensor& mean,
                          const Tensor& var, double eps, const Tensor& out) {
-  Layout m = layout_of(input);
+  const bool along = along_channels(any_input);
+  const Tensor input = in_rows(any_input, along);
+  const Layout m = layout_of(input, along);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     std::vector<C> centre = load<C>(mean, m.channels, C(0)), scale = load<C>(weight, m.channels, C(1)),
@@ -204,10 +230,12 @@ void batch_norm_eval_cpu(const Tensor& input, const Tensor& weight, const Tensor
   });
 }
 
-void batch_norm_train_grad_cpu(const Tensor& output, const Tensor& input, const Tensor& weight, const Tensor& mean,
-                               const Tensor& invstd, [[maybe_unused]] double eps, const Tensor& input_grad,
-                               const Tensor& weight_grad, const Tensor& bias_grad) {
-  Layout m = layout_of(input);
+void batch_norm_train_grad_cpu(const Tensor& any_output, const Tensor& any_input, const Tensor& weight,
+                               const Tensor& mean, const Tensor& invstd, [[maybe_unused]] double eps,
+                               const Tensor& input_grad, const Tensor& weight_grad, const Tensor& bias_grad) {
+  const bool along = along_channels(any_input);
+  const Tensor output = in_rows(any_output, along), input = in_rows(any_input, along);
+  const Layout m = layout_of(input, along);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     const T *x = target_of<T>(input), *g = target_of<T>(output);

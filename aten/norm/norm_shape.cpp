@@ -1,4 +1,5 @@
 // Shapes and checks of the normalisations' kernels.
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/kernels_norm.h"
 #include "tapegrad/aten/tensor.h"
 
@@ -29,6 +30,11 @@ TensorSpec parameter_spec(const Tensor& input, const Tensor& weight, int64_t cha
   return {{channels}, weight.defined() ? weight.dtype() : input.dtype(), input.device(), {}};
 }
 
+// The result of batch normalisation, and its gradient.
+TensorSpec normalised(const Tensor& input) {
+  return spec_along_channels(input, DimVector(input.sizes()), input.ndim() - 2);
+}
+
 void check_batch_input(const Tensor& input) {
   check_floating("batch_norm", input);
   TG_CHECK(input.ndim() >= 2, Runtime, "batch_norm: input must have at least 2 dimensions: got shape {}",
@@ -46,8 +52,7 @@ std::array<TensorSpec, 4> batch_norm_train_shape(const Tensor& input, const Tens
   TG_CHECK(c == 0 || input.numel() != c, Value,
            "batch_norm: Expected more than 1 value per channel when training, got input of shape {}",
            format_ints(input.sizes()));
-  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, channel_spec(input, c),
-          channel_spec(input, c), channel_spec(input, c)};
+  return {normalised(input), channel_spec(input, c), channel_spec(input, c), channel_spec(input, c)};
 }
 
 std::array<TensorSpec, 3> batch_norm_train_grad_shape(const Tensor& output, const Tensor& input, const Tensor& weight,
@@ -58,8 +63,7 @@ std::array<TensorSpec, 3> batch_norm_train_grad_shape(const Tensor& output, cons
   TG_CHECK(output.sizes() == input.sizes() && mean.numel() == c && invstd.numel() == c, Runtime,
            "batch_norm: gradient of shape {} for input of shape {}", format_ints(output.sizes()),
            format_ints(input.sizes()));
-  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, parameter_spec(input, weight, c),
-          parameter_spec(input, weight, c)};
+  return {normalised(input), parameter_spec(input, weight, c), parameter_spec(input, weight, c)};
 }
 
 TensorSpec batch_norm_eval_shape(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& mean,
@@ -70,7 +74,7 @@ TensorSpec batch_norm_eval_shape(const Tensor& input, const Tensor& weight, cons
   check_channels("batch_norm", "bias", bias, input, c);
   check_channels("batch_norm", "running_mean", mean, input, c);
   check_channels("batch_norm", "running_var", var, input, c);
-  return {DimVector(input.sizes()), input.dtype(), input.device(), {}};
+  return normalised(input);
 }
 
 std::array<TensorSpec, 3> group_norm_shape(const Tensor& input, int64_t samples, int64_t channels, int64_t groups,

@@ -5,6 +5,7 @@
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/iterate/blocks/blocks.h"
+#include "tapegrad/aten/pool/channels.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/serial_for.h"
@@ -238,6 +239,19 @@ void spread_windows(const Windows& w, int64_t override_, const T* output, T* inp
   });
 }
 
+void means(const Windows& w, size_t spatial, int64_t override_, const Tensor& any_input, const Tensor& out) {
+  if (pool_channels::mean_windows(w, any_input, spatial, override_, out)) return;
+  const Tensor input = contiguous_or_copy(any_input);
+  dispatch_real(out.dtype(), [&]<class T>() { mean_windows<T>(w, override_, target_of<T>(input), target_of<T>(out)); });
+}
+
+void mean_grads(const Windows& w, size_t spatial, int64_t override_, const Tensor& any_output, const Tensor& out) {
+  if (pool_channels::mean_grad(w, any_output, spatial, override_, out)) return;
+  const Tensor output = contiguous_or_copy(any_output);
+  dispatch_real(out.dtype(),
+                [&]<class T>() { spread_windows<T>(w, override_, target_of<T>(output), target_of<T>(out)); });
+}
+
 }  // namespace
 
 void avg_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntSpan padding,
@@ -245,9 +259,7 @@ void avg_pool_cpu(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntS
                   const Tensor& out) {
   if (out.numel() == 0) return;
   Windows w = pool::plain_windows(input.sizes(), out.sizes(), kernel_size, stride, padding, {}, count_include_pad);
-  dispatch_real(out.dtype(), [&]<class T>() {
-    mean_windows<T>(w, divisor_override.value_or(0), target_of<T>(input), target_of<T>(out));
-  });
+  means(w, kernel_size.size(), divisor_override.value_or(0), input, out);
 }
 
 void avg_pool_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan kernel_size, IntSpan stride, IntSpan padding,
@@ -255,21 +267,19 @@ void avg_pool_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan kernel_
                        const Tensor& out) {
   if (out.numel() == 0) return;
   Windows w = pool::plain_windows(input_size, output.sizes(), kernel_size, stride, padding, {}, count_include_pad);
-  dispatch_real(out.dtype(), [&]<class T>() {
-    spread_windows<T>(w, divisor_override.value_or(0), target_of<T>(output), target_of<T>(out));
-  });
+  mean_grads(w, kernel_size.size(), divisor_override.value_or(0), output, out);
 }
 
 void adaptive_avg_pool_cpu(const Tensor& input, IntSpan output_size, const Tensor& out) {
   if (out.numel() == 0) return;
   Windows w = pool::adaptive_windows(input.sizes(), out.sizes(), output_size.size());
-  dispatch_real(out.dtype(), [&]<class T>() { mean_windows<T>(w, 0, target_of<T>(input), target_of<T>(out)); });
+  means(w, output_size.size(), 0, input, out);
 }
 
 void adaptive_avg_pool_grad_cpu(const Tensor& output, IntSpan input_size, int64_t spatial, const Tensor& out) {
   if (out.numel() == 0) return;
   Windows w = pool::adaptive_windows(input_size, output.sizes(), static_cast<size_t>(spatial));
-  dispatch_real(out.dtype(), [&]<class T>() { spread_windows<T>(w, 0, target_of<T>(output), target_of<T>(out)); });
+  mean_grads(w, static_cast<size_t>(spatial), 0, output, out);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/macros.h"
@@ -149,6 +150,11 @@ inline Windows adaptive_windows(IntSpan input, IntSpan output, size_t spatial) {
   Windows w = sized_windows(input, output, spatial);
   w.fill_tables();
   return w;
+}
+
+// Whether the gradient of maxima is gathered along channels: for the windows that the positions come from.
+inline bool scatters_along_channels(const Tensor& output, const Tensor& indices, int64_t spatial, IntSpan kernel) {
+  return !kernel.empty() && can_go_along_channels(output.dtype()) && goes_along_channels(indices, spatial);
 }
 
 }  // namespace tapegrad::pool

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_join.h"
@@ -49,21 +50,6 @@ std::vector<V> repeated(const char* name, Given given, size_t n) {
   std::vector<V> values(given.begin(), given.end());
   values.resize(n, values[0]);
   return values;
-}
-
-// Whether the strides say that channels lie innermost, in PyTorch's reading: where sizes of 1 leave it open, they do
-// not.
-bool has_channels_last(const Tensor& t) {
-  const int n = t.ndim();
-  if (n < 4 || t.impl()->stride(1) == 0) return false;
-  int64_t least = 0;
-  for (int k = 0; k < n; ++k) {
-    const int d = k == 0 ? 1 : k == n - 1 ? 0 : n - k;  // 1, then the spatial dimensions from the last, then 0
-    const int64_t size = t.impl()->size(d), stride = t.impl()->stride(d);
-    if (size == 0 || stride < least || (d == 0 && least == t.impl()->stride(1))) return false;
-    least = size > 1 ? stride * size : stride;
-  }
-  return true;
 }
 
 // The last `kept` sizes, the ones before them as one size (1 where there are none).
@@ -148,6 +134,11 @@ Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
            "pixel_shuffle: expected (*, C, H, W) with C a multiple of {}: got {}", r * r, format_ints(input.sizes()));
   DimVector s = folded(input, 3);
   int64_t c = s[1] / (r * r);
+  if (goes_along_channels(input, 2)) {  // whose layout the result keeps
+    Tensor places = reshape(permute(input, {0, 2, 3, 1}), {s[0], s[2], s[3], c, r, r});
+    Tensor moved = reshape(permute(places, {0, 1, 4, 2, 5, 3}), {s[0], s[2] * r, s[3] * r, c});
+    return of_its_own(permute(moved, {0, 3, 1, 2}), input);
+  }
   Tensor parts = permute(reshape(input, {s[0], c, r, r, s[2], s[3]}), {0, 1, 4, 2, 5, 3});
   return of_its_own(reshape(parts, unfolded(input, c, s[2] * r, s[3] * r)), input);
 }
@@ -161,6 +152,11 @@ Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
            format_ints(input.sizes()));
   DimVector s = folded(input, 3);
   int64_t h = s[2] / r, w = s[3] / r;
+  if (goes_along_channels(input, 2)) {
+    Tensor places = reshape(permute(input, {0, 2, 3, 1}), {s[0], h, r, w, r, s[1]});
+    Tensor moved = reshape(permute(places, {0, 1, 3, 5, 2, 4}), {s[0], h, w, s[1] * r * r});
+    return of_its_own(permute(moved, {0, 3, 1, 2}), input);
+  }
   Tensor parts = permute(reshape(input, {s[0], s[1], h, r, w, r}), {0, 1, 3, 5, 2, 4});
   return of_its_own(reshape(parts, unfolded(input, s[1] * r * r, h, w)), input);
 }

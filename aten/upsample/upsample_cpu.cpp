@@ -2,11 +2,12 @@
 // input's width first, with their weights; the buffer is then resampled along the row.
 #include <cstring>
 
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/bytes.h"
 #include "tapegrad/aten/upsample/taps.h"
-#include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -99,6 +100,88 @@ void resample(const Plan<sum_t<T>>& plan, bool nearest, const T* input, T* outpu
   });
 }
 
+// Whether a resampling of (N, C, spatial...) goes along channels.
+bool along_channels(const Tensor& t) {
+  return can_go_along_channels(t.dtype()) && goes_along_channels(t, t.ndim() - 2);
+}
+
+// Nearest neighbours of whole places, which are `channels` numbers each.
+template <class T>
+void nearest_places(const Plan<sum_t<T>>& plan, int64_t channels, const T* input, T* output) {
+  const auto &tz = plan.taps[0], &ty = plan.taps[1], &tx = plan.taps[2];
+  const int64_t rows = tz.out * ty.out, samples = plan.planes / channels, width = tx.out * channels;
+  parallel_for(0, samples * rows, 32768 / width + 1, [&](int64_t first, int64_t last) {
+    WorkCount done;
+    for (int64_t r = first; r < last; ++r, done(width)) {
+      const int64_t z = r % rows / ty.out, y = r % ty.out;
+      T* to = output + r * width;
+      if (r > first && y > 0 && ty.at(0, y) == ty.at(0, y - 1)) {
+        std::memcpy(to, to - width, static_cast<size_t>(width) * sizeof(T));
+        continue;
+      }
+      const T* from =
+          input + r / rows * plan.in_plane() * channels + (tz.at(0, z) * ty.in + ty.at(0, y)) * tx.in * channels;
+      for (int64_t x = 0; x < tx.out; ++x)
+        std::memcpy(to + x * channels, from + tx.at(0, x) * channels, static_cast<size_t>(channels) * sizeof(T));
+    }
+  });
+}
+
+// A block of channels, whose rows stay in the nearest caches.
+constexpr int64_t kChannels = 64;
+
+// As resample(), for lines of places.
+template <class T>
+void resample_places(const Plan<sum_t<T>>& plan, int64_t channels, const T* input, T* output) {
+  using C = sum_t<T>;
+  const auto &tz = plan.taps[0], &ty = plan.taps[1], &tx = plan.taps[2];
+  const int64_t rows = tz.out * ty.out, samples = plan.planes / channels;
+  const int64_t blocks = (channels + kChannels - 1) / kChannels;
+  const int64_t work = (tx.out * tx.count + tx.in * ty.count * tz.count) * std::min(channels, kChannels);
+  parallel_for(0, samples * rows * blocks, 32768 / work + 1, [&](int64_t first, int64_t last) {
+    std::vector<C> line(static_cast<size_t>(tx.in * std::min(channels, kChannels)));
+    WorkCount done;
+    for (int64_t i = first; i < last; ++i, done(work)) {
+      const int64_t r = i / blocks, begin = i % blocks * kChannels, n = std::min(kChannels, channels - begin);
+      const int64_t z = r % rows / ty.out, y = r % ty.out;
+      // Places of all channels lie side by side.
+      const int64_t parts = n == channels ? 1 : tx.in, part = n == channels ? tx.in * n : n;
+      std::fill(line.begin(), line.end(), C(-0.0));  // a sum with a zero keeps that zero's sign
+      for (int64_t kz = 0; kz < tz.count; ++kz)
+        for (int64_t ky = 0; ky < ty.count; ++ky) {
+          const C w = tz.weight_at(kz, z) * ty.weight_at(ky, y);
+          if (kz + ky > 0 && w == C(0)) continue;
+          const int64_t row = (r / rows * tz.in + tz.at(kz, z)) * ty.in + ty.at(ky, y);
+          const T* from = input + row * tx.in * channels + begin;
+          for (int64_t x = 0; x < parts; ++x, from += channels) {
+            C* sum = line.data() + x * part;
+            blocks::visit(part, [=](int64_t k, C v) { sum[k] += w * v; }, from);
+          }
+        }
+      T* to = output + r * tx.out * channels + begin;
+      for (int64_t x = 0; x < tx.out; ++x, to += channels) {
+        const C* a = line.data() + tx.at(0, x) * n;
+        const C wa = tx.weight_at(0, x);
+        if (tx.count == 1) {
+          convert_line(to, a, n);
+        } else if (tx.count == 2) {
+          const C wb = tx.weight_at(1, x);
+          blocks::map(n, to, [=](C v, C u) { return wa * v + wb * u; }, a, line.data() + tx.at(1, x) * n);
+        } else {
+          alignas(64) C sum[kChannels] = {};
+          for (int64_t k = 0; k < tx.count; ++k) {
+            const C w = tx.weight_at(k, x);
+            if (w == C(0)) continue;
+            const C* v = line.data() + tx.at(k, x) * n;
+            for (int64_t c = 0; c < n; ++c) sum[c] += w * v[c];
+          }
+          convert_line(to, static_cast<const C*>(sum), n);
+        }
+      }
+    }
+  });
+}
+
 // Adds what a row of the output gives to one of the input.
 template <class C>
 void spread_row(const Taps<C>& taps, const C* from, C* line) {
@@ -149,28 +232,71 @@ void spread(const Plan<sum_t<T>>& plan, const T* output, T* input) {
                });
 }
 
+// As spread(), for blocks of channels.
+template <class T>
+void spread_places(const Plan<sum_t<T>>& plan, int64_t channels, const T* output, T* input) {
+  using C = sum_t<T>;
+  const auto &tz = plan.taps[0], &ty = plan.taps[1], &tx = plan.taps[2];
+  const int64_t most = std::min<int64_t>(channels, kChannels / 2), blocks = (channels + most - 1) / most;
+  parallel_for(0, plan.planes / channels * blocks, 1, [&](int64_t first, int64_t last) {
+    std::vector<C> sums(static_cast<size_t>(plan.in_plane() * most)), line(static_cast<size_t>(tx.in * most));
+    WorkCount done;
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t sample = i / blocks, begin = i % blocks * most, n = std::min(most, channels - begin);
+      std::fill(sums.begin(), sums.end(), C(0));
+      const T* from = output + sample * plan.out_plane() * channels + begin;
+      for (int64_t z = 0; z < tz.out; ++z)
+        for (int64_t y = 0; y < ty.out; ++y) {
+          std::fill(line.begin(), line.end(), C(0));
+          for (int64_t x = 0; x < tx.out; ++x, from += channels)
+            for (int64_t k = 0; k < tx.count; ++k) {
+              C* sum = line.data() + tx.at(k, x) * n;
+              blocks::visit(n, [sum, w = tx.weight_at(k, x)](int64_t c, C g) { sum[c] += w * g; }, from);
+            }
+          for (int64_t kz = 0; kz < tz.count; ++kz)
+            for (int64_t ky = 0; ky < ty.count; ++ky) {
+              const C w = tz.weight_at(kz, z) * ty.weight_at(ky, y);
+              C* sum = sums.data() + (tz.at(kz, z) * ty.in + ty.at(ky, y)) * tx.in * n;
+              for (int64_t x = 0; x < tx.in * n; ++x) sum[x] += w * line[static_cast<size_t>(x)];
+            }
+          done((tx.out * tx.count + tx.in * ty.count * tz.count) * n);
+        }
+      for (int64_t p = 0; p < plan.in_plane(); ++p)
+        convert_line(input + (sample * plan.in_plane() + p) * channels + begin, sums.data() + p * n, n);
+    }
+  });
+}
+
 }  // namespace
 
-void upsample_cpu(const Tensor& input, [[maybe_unused]] IntSpan output_size, std::string_view mode, bool align_corners,
-                  const std::optional<std::vector<double>>& scales, const Tensor& out) {
+void upsample_cpu(const Tensor& any_input, [[maybe_unused]] IntSpan output_size, std::string_view mode,
+                  bool align_corners, const std::optional<std::vector<double>>& scales, const Tensor& out) {
   if (out.numel() == 0) return;
   const Mode m = *resampling::mode_of(mode);
   const bool nearest = m == Mode::Nearest || m == Mode::NearestExact;
+  const bool along = along_channels(any_input);
+  const Tensor input = along ? channels_last_or_copy(any_input) : contiguous_or_copy(any_input);
   auto run = [&]<class T>() {
     Plan<sum_t<T>> plan(m, input.sizes(), out.sizes(), align_corners, scales);
-    resample<T>(plan, nearest, static_cast<const T*>(input.data_ptr()), static_cast<T*>(out.data_ptr()));
+    if (!along) return resample<T>(plan, nearest, target_of<T>(input), target_of<T>(out));
+    if constexpr (can_go_along_channels(dtype_of_v<T>))
+      (nearest ? nearest_places<T> : resample_places<T>)(plan, input.size(1), target_of<T>(input), target_of<T>(out));
   };
   if (out.dtype() != DType::uint8) return dispatch_floating(out.dtype(), run);
   if (nearest) return run.template operator()<uint8_t>();
   resample_bytes(input, m, align_corners, scales, out);
 }
 
-void upsample_grad_cpu(const Tensor& output, [[maybe_unused]] IntSpan input_size, std::string_view mode,
+void upsample_grad_cpu(const Tensor& any_output, [[maybe_unused]] IntSpan input_size, std::string_view mode,
                        bool align_corners, const std::optional<std::vector<double>>& scales, const Tensor& out) {
   if (out.numel() == 0) return;
+  const bool along = along_channels(any_output);
+  const Tensor output = along ? channels_last_or_copy(any_output) : contiguous_or_copy(any_output);
   dispatch_floating(out.dtype(), [&]<class T>() {
     Plan<sum_t<T>> plan(*resampling::mode_of(mode), out.sizes(), output.sizes(), align_corners, scales);
-    spread<T>(plan, static_cast<const T*>(output.data_ptr()), static_cast<T*>(out.data_ptr()));
+    if (!along) return spread<T>(plan, target_of<T>(output), target_of<T>(out));
+    if constexpr (can_go_along_channels(dtype_of_v<T>))
+      spread_places<T>(plan, output.size(1), target_of<T>(output), target_of<T>(out));
   });
 }
 

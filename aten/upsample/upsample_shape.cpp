@@ -1,5 +1,6 @@
 // Shapes and checks of resampling.
 #include "tapegrad/aten/conv/window_numbers.h"
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/kernels_upsample.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/aten/upsample/taps.h"
@@ -55,7 +56,7 @@ TensorSpec upsample_shape(const Tensor& input, IntSpan output_size, std::string_
   DimVector sizes{input.size(0), input.size(1)};
   for (int64_t s : output_size) sizes.push_back(s);
   check_sizes(input.sizes(), sizes);
-  return resampled(input, sizes);
+  return spec_along_channels(input, sizes, input.ndim() - 2);
 }
 
 TensorSpec upsample_grad_shape(const Tensor& output, IntSpan input_size, std::string_view mode,
@@ -65,7 +66,7 @@ TensorSpec upsample_grad_shape(const Tensor& output, IntSpan input_size, std::st
            format_ints(input_size));
   check_arguments(input_size.size() - 2, mode, scales);
   check_sizes(input_size, output.sizes());
-  return resampled(output, input_size);
+  return spec_along_channels(output, DimVector(input_size), output.ndim() - 2);
 }
 
 TensorSpec grid_sample_shape(const Tensor& input, const Tensor& grid, std::string_view mode,

@@ -301,8 +301,9 @@ void group_norm_grad_cuda(const Tensor& output, const Tensor& input, int64_t sam
   });
 }
 
-void batch_norm_train_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, double eps,
+void batch_norm_train_cuda(const Tensor& any_input, const Tensor& weight, const Tensor& bias, double eps,
                            const Tensor& output, const Tensor& mean, const Tensor& invstd, const Tensor& var) {
+  const Tensor input = contiguous_or_copy(any_input);
   const ChannelLayout m = channel_layout(input);
   const Work work(input.device(), {&input, &weight, &bias, &output, &mean, &invstd, &var});
   dispatch_floating(input.dtype(), [&]<class T>() {
@@ -316,8 +317,9 @@ void batch_norm_train_cuda(const Tensor& input, const Tensor& weight, const Tens
   });
 }
 
-void batch_norm_eval_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+void batch_norm_eval_cuda(const Tensor& any_input, const Tensor& weight, const Tensor& bias, const Tensor& mean,
                           const Tensor& var, double eps, const Tensor& out) {
+  const Tensor input = contiguous_or_copy(any_input);
   const ChannelLayout m = channel_layout(input);
   const Work work(input.device(), {&input, &weight, &bias, &mean, &var, &out});
   dispatch_floating(input.dtype(), [&]<class T>() {
@@ -327,9 +329,11 @@ void batch_norm_eval_cuda(const Tensor& input, const Tensor& weight, const Tenso
   });
 }
 
-void batch_norm_train_grad_cuda(const Tensor& output, const Tensor& input, const Tensor& weight, const Tensor& mean,
-                                const Tensor& invstd, double, const Tensor& input_grad, const Tensor& weight_grad,
-                                const Tensor& bias_grad) {
+void batch_norm_train_grad_cuda(const Tensor& any_output, const Tensor& any_input, const Tensor& weight,
+                                const Tensor& mean, const Tensor& invstd, double, const Tensor& input_grad,
+                                const Tensor& weight_grad, const Tensor& bias_grad) {
+  const Tensor output = contiguous_or_copy(any_output);
+  const Tensor input = contiguous_or_copy(any_input);
   const ChannelLayout m = channel_layout(input);
   const Work work(input.device(), {&output, &input, &weight, &mean, &invstd, &input_grad, &weight_grad, &bias_grad});
   const Workspace sums(static_cast<size_t>(m.channels) * sizeof(Pair), work);

@@ -2,6 +2,7 @@
 // a block owns a part of a plane in shared memory and goes through all positions, 256 at a time; of those that name the
 // same element the lowest comes first. Where the windows are known that the positions come from, each element looks at
 // those that may hold it, in the same order. Planes of very many parts are written by way of sorted positions instead.
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/cuda/copy/copy.h"
@@ -212,10 +213,11 @@ void plane_gather_cuda(const Tensor& input, const Tensor& indices, int64_t spati
   });
 }
 
-void plane_scatter_cuda(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial,
+void plane_scatter_cuda(const Tensor& any_output, const Tensor& any_indices, IntSpan input_size, int64_t spatial,
                         bool accumulate, IntSpan kernel_size, IntSpan stride, IntSpan padding, IntSpan dilation,
                         const Tensor& out) {
-  if (output.numel() == 0) return zero_dense(out);
+  if (any_output.numel() == 0) return zero_dense(out);
+  const Tensor output = contiguous_or_copy(any_output), indices = contiguous_or_copy(any_indices);
   const int64_t size = last_sizes(input_size, spatial), n = last_sizes(output.sizes(), spatial);
   const int64_t planes = output.numel() / n, parts = (size + kPart - 1) / kPart;
   if (size == 0) return;

@@ -1,5 +1,6 @@
 // Means and maxima of windows: an output element per thread, or per group of threads where windows are large. The
 // gradient of means is gathered: an input element finds the windows that hold it.
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/pool/fractional.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"
@@ -150,7 +151,8 @@ struct FractionalMax {
   }
 };
 
-void means(const pool::Windows& w, int64_t override_, const Tensor& input, const Tensor& out) {
+void means(const pool::Windows& w, int64_t override_, const Tensor& any_input, const Tensor& out) {
+  const Tensor input = contiguous_or_copy(any_input);
   const Work work(out.device(), {&input, &out});
   int64_t most = 1;  // elements of the first window
   for (const Rule& r : w.rule) most *= r.window(0).last - r.window(0).first;
@@ -159,13 +161,15 @@ void means(const pool::Windows& w, int64_t override_, const Tensor& input, const
               Mean<T>{Planes(w), override_, data_of<T>(input), target_of<T>(out)});
   });
 }
-void mean_grads(const pool::Windows& w, int64_t override_, const Tensor& output, const Tensor& out) {
+void mean_grads(const pool::Windows& w, int64_t override_, const Tensor& any_output, const Tensor& out) {
+  const Tensor output = contiguous_or_copy(any_output);
   const Work work(out.device(), {&output, &out});
   dispatch_real(out.dtype(), [&]<class T>() {
     for_elements(work, out.numel(), MeanGrad<T>{Planes(w), override_, data_of<T>(output), target_of<T>(out)});
   });
 }
-void maxima(const pool::Windows& w, const Tensor& input, const Tensor& values, const Tensor& indices) {
+void maxima(const pool::Windows& w, const Tensor& any_input, const Tensor& values, const Tensor& indices) {
+  const Tensor input = contiguous_or_copy(any_input);
   const Work work(input.device(), {&input, &values, &indices});
   dispatch_real(input.dtype(), [&]<class T>() {
     for_elements(work, values.numel(),

@@ -169,9 +169,10 @@ struct Spread {
 
 }  // namespace
 
-void upsample_cuda(const Tensor& input, IntSpan, std::string_view mode, bool align_corners,
+void upsample_cuda(const Tensor& any_input, IntSpan, std::string_view mode, bool align_corners,
                    const std::optional<std::vector<double>>& scales, const Tensor& out) {
   if (out.numel() == 0) return;
+  const Tensor input = contiguous_or_copy(any_input);
   const Mode m = *resampling::mode_of(mode);
   const Work work(out.device(), {&input, &out});
   const auto run = [&]<class T>() {
@@ -192,9 +193,10 @@ void upsample_cuda(const Tensor& input, IntSpan, std::string_view mode, bool ali
   dispatch_floating(out.dtype(), run);
 }
 
-void upsample_grad_cuda(const Tensor& output, IntSpan, std::string_view mode, bool align_corners,
+void upsample_grad_cuda(const Tensor& any_output, IntSpan, std::string_view mode, bool align_corners,
                         const std::optional<std::vector<double>>& scales, const Tensor& out) {
   if (out.numel() == 0) return;
+  const Tensor output = contiguous_or_copy(any_output);
   const Work work(out.device(), {&output, &out});
   dispatch_floating(out.dtype(), [&]<class T>() {
     const Tables<sum_t<T>> tables(work, *resampling::mode_of(mode), out.sizes(), output.sizes(), align_corners, scales,
