@@ -84,6 +84,28 @@ inline void transpose_4x4(char* to, int64_t to_stride, const char* from, int64_t
 }
 #endif
 
+// As transpose_edge(), by squares of 8 where there are some.
+template <class T>
+inline void transpose_rest(char* to, int64_t to_stride, const char* from, int64_t from_stride, int64_t rows,
+                           int64_t columns) {
+  int64_t i = 0;
+#if defined(__x86_64__) || defined(__aarch64__)
+  if constexpr (sizeof(T) == 4) {
+    for (; i + 8 <= rows; i += 8) {
+      int64_t j = 0;
+      for (; j + 8 <= columns; j += 8)
+        transpose_8x8(to + i * to_stride + j * 4, to_stride, from + j * from_stride + i * 4, from_stride);
+      if (j < columns)
+        transpose_edge<T>(to + i * to_stride + j * 4, to_stride, from + j * from_stride + i * 4, from_stride, 8,
+                          columns - j);
+    }
+  }
+#endif
+  if (i < rows)
+    transpose_edge<T>(to + i * to_stride, to_stride, from + i * static_cast<int64_t>(sizeof(T)), from_stride, rows - i,
+                      columns);
+}
+
 // A tile of a cache line on both sides.
 template <class T>
 inline constexpr int64_t kTile = sizeof(T) <= 4 ? 16 : 64 / static_cast<int64_t>(sizeof(T));
@@ -128,11 +150,11 @@ void transpose_plane(char* to, int64_t to_stride, const char* from, int64_t from
       for (; c + kT <= c1; c += kT)
         transpose_tile<T>(to + r * to_stride + c * kSize, to_stride, from + c * from_stride + r * kSize, from_stride);
       if (c < c1)
-        transpose_edge<T>(to + r * to_stride + c * kSize, to_stride, from + c * from_stride + r * kSize, from_stride,
+        transpose_rest<T>(to + r * to_stride + c * kSize, to_stride, from + c * from_stride + r * kSize, from_stride,
                           kT, c1 - c);
     }
     if (r < rows)
-      transpose_edge<T>(to + r * to_stride + c0 * kSize, to_stride, from + c0 * from_stride + r * kSize, from_stride,
+      transpose_rest<T>(to + r * to_stride + c0 * kSize, to_stride, from + c0 * from_stride + r * kSize, from_stride,
                         rows - r, c1 - c0);
   }
 }

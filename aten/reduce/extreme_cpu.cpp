@@ -6,7 +6,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/copy/flags.h"
+#include "tapegrad/aten/copy/tile.h"
 #include "tapegrad/aten/functors/reduce.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/reduce_rows.h"
@@ -171,12 +173,33 @@ void places_in_strip(const S* x, int64_t n, int64_t stride, int64_t m, int64_t* 
   }
 }
 
+// Many short rows: kRows of them at a time are turned into columns.
+inline constexpr int64_t kShort = 64;
+
+template <class S, bool kMax>
+void places_in_short_rows(const S* x, int64_t rows, int64_t n, int64_t* places) {
+  constexpr int64_t kRows = 64, kSize = sizeof(S);
+  using Bits = BitsOf<sizeof(S)>;
+  parallel_for(0, (rows + kRows - 1) / kRows, std::max<int64_t>(1, kGrain / (kRows * n)),
+               [&](int64_t begin, int64_t end) {
+                 alignas(64) S tile[kShort * kRows];
+                 for (int64_t u = begin; u < end; ++u) {
+                   const int64_t first = u * kRows, m = std::min(kRows, rows - first);
+                   transpose_plane<Bits>(reinterpret_cast<char*>(tile), m * kSize,
+                                         reinterpret_cast<const char*>(x + first * n), n * kSize, n, m);
+                   places_in_strip<S, kMax>(tile, n, m, m, places + first);
+                 }
+               });
+}
+
 template <class S, bool kMax>
 void places_along(const Extent& e, const S* x, S* values, int64_t* places) {
   if (e.outer * e.inner == 0) return;
   if (e.inner == 1) {
     if (e.outer == 1) {
       places[0] = place_in_long_row<S, kMax>(x, e.n);
+    } else if (e.n <= kShort) {
+      places_in_short_rows<S, kMax>(x, e.outer, e.n, places);
     } else {
       parallel_for(0, e.outer, std::max<int64_t>(1, kGrain / e.n), [&](int64_t begin, int64_t end) {
         for (int64_t o = begin; o < end; ++o) places[o] = place_in_row<S, kMax>(x + o * e.n, e.n);
@@ -195,6 +218,10 @@ void places_along(const Extent& e, const S* x, S* values, int64_t* places) {
   }
   if (values == nullptr) return;
   parallel_for(0, e.outer * e.inner, kGrain, [&](int64_t begin, int64_t end) {
+    if (e.inner == 1) {
+      for (int64_t i = begin; i < end; ++i) values[i] = x[i * e.n + places[i]];
+      return;
+    }
     for (int64_t i = begin; i < end;) {
       const S* p = x + i / e.inner * e.n * e.inner;
       for (int64_t j = i % e.inner; j < e.inner && i < end; ++j, ++i) values[i] = p[places[i] * e.inner + j];

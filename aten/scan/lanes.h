@@ -49,6 +49,12 @@ inline void turn_tile(B* to, int64_t to_stride, const B* from, int64_t from_stri
                                  from_stride * kSize, rows, columns);
 }
 
+// Whole short rows, which lie side by side: they are converted together.
+inline bool whole_rows(const LaneGroup& g, int64_t steps) { return g.lane_stride == steps; }
+
+// The same of few columns.
+inline bool whole_columns(const LaneGroup& g) { return g.lane_stride == 1 && g.step == g.width && g.width < kLanes; }
+
 // Lines of 16-bit numbers are transposed as 32-bit ones, in pairs of neighbours; a row of pairs is two rows of a tile.
 template <class T>
 inline constexpr bool kInPairs = half_blocks::is_deinterleaved<T>;
@@ -86,6 +92,10 @@ template <class B, class T>
   const int64_t lanes = g.lanes();
   if (g.step == 1 && g.width == 1) {
     blocks::copy(steps, tile, x + g.start[0] + first);
+  } else if (whole_columns(g)) {
+    alignas(64) B rows[kLanes * kSteps];
+    blocks::copy(g.width * steps, static_cast<B*>(rows), x + g.start[0] + first * g.step);
+    for (int64_t i = 0; i < steps; ++i) std::copy_n(rows + i * g.width, g.width, tile + i * lanes);
   } else if (g.lane_stride == 1) {
     for (int64_t i = 0; i < steps; ++i) blocks::copy(g.width, tile + i * lanes, x + g.start[0] + (first + i) * g.step);
   } else if (transposes<B, T>(g)) {
@@ -102,6 +112,11 @@ template <class B, class T>
         return;
       }
     alignas(64) B rows[kLanes * kSteps];
+    if (whole_rows(g, steps)) {
+      blocks::copy(g.width * steps, static_cast<B*>(rows), x + g.start[0]);
+      std::fill(rows + g.width * steps, rows + kLanes * steps, B(0));
+      return turn_tile(tile, lanes, static_cast<const B*>(rows), steps, steps, kLanes);
+    }
     const int64_t whole = (steps + kLanes - 1) / kLanes * kLanes;
     for (int64_t j = 0; j < kLanes; ++j) {
       const int64_t n = j < g.width ? steps : 0;
@@ -120,6 +135,10 @@ template <class B, class T>
   const int64_t lanes = g.lanes();
   if (g.step == 1 && g.width == 1) {
     blocks::copy(steps, x + g.start[0] + first, tile);
+  } else if (whole_columns(g)) {
+    alignas(64) B rows[kLanes * kSteps];
+    for (int64_t i = 0; i < steps; ++i) std::copy_n(tile + i * lanes, g.width, rows + i * g.width);
+    blocks::copy(g.width * steps, x + g.start[0] + first * g.step, static_cast<const B*>(rows));
   } else if (g.lane_stride == 1) {
     for (int64_t i = 0; i < steps; ++i) blocks::copy(g.width, x + g.start[0] + (first + i) * g.step, tile + i * lanes);
   } else if (transposes<B, T>(g)) {
@@ -134,6 +153,10 @@ template <class B, class T>
                                          reinterpret_cast<const char*>(pairs), kLanes * 4, kLanes, steps / 2);
       }
     alignas(64) B rows[kLanes * kSteps];
+    if (whole_rows(g, steps)) {
+      turn_tile(static_cast<B*>(rows), steps, tile, lanes, kLanes, steps);
+      return blocks::copy(g.width * steps, x + g.start[0], static_cast<const B*>(rows));
+    }
     const int64_t whole = (steps + kLanes - 1) / kLanes * kLanes;
     turn_tile(static_cast<B*>(rows), kSteps, tile, lanes, kLanes, whole);
     for (int64_t j = 0; j < g.width; ++j) blocks::copy(steps, x + g.start[j] + first, rows + j * kSteps);

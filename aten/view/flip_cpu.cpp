@@ -1,3 +1,5 @@
+#include <bit>
+
 #include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -8,14 +10,16 @@ namespace {
 template <class T>
 void copy_elements(char* to, int64_t ts, const char* from, int64_t fs, int64_t n) {
   constexpr int64_t kSize = sizeof(T);
-  if (ts == kSize && fs == -kSize) {  // a reversed row: the compiler reverses vectors
-    T* t = reinterpret_cast<T*>(to);
-    const T* f = reinterpret_cast<const T*>(from) - (n - 1);
+  typedef T Loose __attribute__((aligned(1)));  // a row that moves as one element is aligned as its elements are
+  if (ts == kSize && fs == -kSize) {            // a reversed row: the compiler reverses vectors
+    auto* t = reinterpret_cast<Loose*>(to);
+    const auto* f = reinterpret_cast<const Loose*>(from) - (n - 1);
     for (int64_t i = 0; i < n; ++i) t[i] = f[n - 1 - i];
   } else if (ts == kSize && fs == kSize) {
     copy_bytes(to, from, n * kSize);
   } else {
-    for (int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(to + i * ts) = *reinterpret_cast<const T*>(from + i * fs);
+    for (int64_t i = 0; i < n; ++i)
+      *reinterpret_cast<Loose*>(to + i * ts) = *reinterpret_cast<const Loose*>(from + i * fs);
   }
 }
 
@@ -42,7 +46,17 @@ void flip_cpu(const Tensor& input, IntSpan dims, const Tensor& out) {
     loop.strides[1][d] = -loop.strides[1][d];
   }
   loop.collapse();
-  dispatch_bytes(out.itemsize(), [&]<class T>() { flip_loop<T>(loop); });
+  // Rows of few elements that stay as they are move as one element each.
+  auto size = static_cast<int64_t>(out.itemsize());
+  const int last = loop.ndim - 1;
+  const int64_t row = loop.shape[last] * size;
+  if (last > 0 && loop.strides[0][last] == size && loop.strides[1][last] == size && row <= 16 &&
+      std::has_single_bit(static_cast<uint64_t>(row))) {
+    loop.numel /= loop.shape[last];
+    loop.ndim = last;
+    size = row;
+  }
+  dispatch_bytes(static_cast<size_t>(size), [&]<class T>() { flip_loop<T>(loop); });
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -8,6 +8,7 @@
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_scan.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/autograd/formulas/rearrange/sort.h"
 
 #include <cmath>
 
@@ -75,14 +76,7 @@ Tensor extreme_backward(const Tensor& grad, const Tensor& input, const Tensor& r
 }
 
 Tensor place_backward(const Tensor& grad, IntSpan sizes, int64_t dim, const Tensor& indices, bool keepdim) {
-  if (sizes.empty()) return grad;
-  const auto ndim = static_cast<int64_t>(sizes.size());
-  const int64_t d = wrap_dim(dim, ndim, "max");
-  DimVector along(sizes.size(), 1);
-  along[static_cast<size_t>(d)] = sizes[static_cast<size_t>(d)];
-  const Tensor place = arange(0, sizes[static_cast<size_t>(d)], 1, DType::int64, grad.device()).view(along);
-  const IntSpan dims(&d, 1);
-  return where(place == expand_reduced(indices, sizes, dims, keepdim), expand_reduced(grad, sizes, dims, keepdim), 0);
+  return chosen_grad(grad, sizes, dim, indices, !keepdim);
 }
 
 Tensor var_backward(const Tensor& grad, const Tensor& input, OptionalInts dim, bool keepdim, double correction) {

@@ -1,0 +1,85 @@
+"""Operators along many short rows, which go several rows at a time: the values of row by row and of PyTorch."""
+import numpy as np
+import pytest
+import tapegrad as tg
+import torch
+
+LENGTHS = [1, 2, 3, 4, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 63, 64, 65]
+COUNTS = [2, 15, 16, 17, 63, 64, 65, 130]
+FLOATING = ["float32", "float64", "bfloat16", "float16"]
+
+
+def rows(count, n, dtype, special=True):
+    rng = np.random.default_rng(count * 100 + n)
+    values = rng.integers(-3, 4, (count, n)).astype(np.float64)
+    if special and dtype in FLOATING:
+        for number in (np.nan, np.inf, -np.inf, -0.0):
+            values[rng.integers(0, count), rng.integers(0, n)] = number
+    return torch.tensor(values).to(getattr(torch, dtype))
+
+
+def both(x):
+    return x, tg.tensor(x.double().numpy() if x.is_floating_point() else x.numpy(), dtype=getattr(tg, str(x.dtype)[6:]))
+
+
+def same(got, want):
+    assert np.array_equal(got.double().numpy(), want.double().numpy(), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATING, "int64", "int32", "int16", "uint8", "bool"])
+def test_extremes(dtype):
+    for n in LENGTHS:
+        for count in COUNTS if n in (8, 17) else [17, 65]:
+            x, y = both(rows(count, n, dtype).abs() if dtype == "uint8" else rows(count, n, dtype))
+            for f in ("max", "min"):
+                want, got = getattr(torch, f)(x, 1), getattr(tg, f)(y, 1)
+                same(got[0], want[0])
+                bits = np.nan_to_num(x.double().numpy(), nan=1e300 if f == "max" else -1e300, posinf=1e9, neginf=-1e9) + 0.0
+                first = (bits.argmax if f == "max" else bits.argmin)(1)
+                assert np.array_equal(got[1].numpy(), first), (f, n, count)
+                if dtype != "bool":
+                    assert np.array_equal(getattr(tg, "arg" + f)(y, 1).numpy(), first)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATING, "int64", "int16"])
+def test_scans(dtype):
+    for n in LENGTHS:
+        for count in COUNTS if n in (8, 17) else [17, 65]:
+            x, y = both(rows(count, n, dtype))
+            for f in ("cumsum", "cumprod"):
+                want, got = getattr(torch, f)(x, 1), getattr(tg, f)(y, 1)
+                if dtype in ("bfloat16", "float16"):  # of which PyTorch rounds every step
+                    want = getattr(torch, f)(x.float(), 1).to(x.dtype)
+                same(got, want)
+            for a, b, dim in ((x, y, 1), (x.t().contiguous(), y.t().contiguous(), 0)):  # few columns, too
+                want, got = torch.cummax(a, dim), tg.cummax(b, dim)
+                same(got[0], want[0])
+                assert np.array_equal(got[1].numpy(), want[1].numpy())
+                same(tg.cumsum(b, dim).t() if dim == 0 else tg.cumsum(b, dim), tg.cumsum(y, 1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint8", "complex64"])
+def test_flips(dtype):
+    for n in LENGTHS[:12]:
+        x = torch.arange(17 * n).reshape(17, n).remainder(251).to(getattr(torch, dtype))
+        y = tg.arange(17 * n).reshape(17, n).remainder(251).to(getattr(tg, dtype))
+        cube, other = x.reshape(1, 17, n).repeat(3, 1, 1), y.reshape(1, 17, n).repeat(3, 1, 1)
+        for dims in ([0], [1], [0, 1]):
+            assert np.array_equal(y.flip(dims).to(tg.complex64).numpy(), x.flip(dims).to(torch.complex64).numpy())
+            assert np.array_equal(other[:, 1:].flip(dims).to(tg.complex64).numpy(), cube[:, 1:].flip(dims).to(torch.complex64).numpy())
+            assert np.array_equal(other.transpose(0, 1).flip(dims).to(tg.complex64).numpy(), cube.transpose(0, 1).flip(dims).to(torch.complex64).numpy())
+
+
+@pytest.mark.parametrize("shape", [(9, 8), (8, 9), (3, 4, 5), (1, 1), ()])
+def test_gradients_of_extremes(shape):
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for dim in range(max(1, len(shape))):
+        for keepdim in (False, True):
+            for f in ("max", "min"):
+                a, b = x.clone().requires_grad_(), tg.tensor(x.numpy(), requires_grad=True)
+                want, got = getattr(torch, f)(a, dim, keepdim)[0], getattr(tg, f)(b, dim, keepdim)[0]
+                (want * want).sum().backward()
+                (got * got).sum().backward()
+                assert np.array_equal(b.grad.numpy(), a.grad.numpy())
+                c = tg.tensor(x.numpy(), requires_grad=True)
+                assert tg.autograd.gradgradcheck(lambda t, f=f, d=dim, k=keepdim: getattr(tg, f)(t * t, d, k)[0], c)
