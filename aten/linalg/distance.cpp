@@ -1,6 +1,8 @@
 // Distances between all pairs of two sets of points. Memory is proportional to the result, not to points times
 // coordinates.
 
+#include <cmath>
+
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_linalg.h"
@@ -18,6 +20,20 @@ TensorSpec cdist_shape(const Tensor& x1, const Tensor& x2, double) {
   TG_CHECK(x1.is_floating_point() && x1.dtype() == x2.dtype(), Runtime,
            "cdist: expected points of one floating dtype: got {} and {}", x1.dtype(), x2.dtype());
   return {DimVector{x1.size(0), x1.size(1), x2.size(1)}, x1.dtype(), x1.device(), {}};
+}
+
+TensorSpec cdist_grad_shape(const Tensor& grad_output, const Tensor& x1, const Tensor& x2, const Tensor& distances,
+                            double p) {
+  const TensorSpec spec = cdist_shape(x1, x2, p);
+  TG_CHECK(grad_output.sizes() == IntSpan(spec.sizes) && distances.sizes() == IntSpan(spec.sizes), Runtime,
+           "cdist_grad: gradients and distances of shapes {} and {} where {} is expected",
+           format_ints(grad_output.sizes()), format_ints(distances.sizes()), format_ints(spec.sizes));
+  TG_CHECK((x1.dtype() == DType::float32 || x1.dtype() == DType::float64) && grad_output.dtype() == x1.dtype() &&
+               distances.dtype() == x1.dtype(),
+           Runtime, "cdist_grad: expected float32 or float64 throughout: got {}, {} and {}", x1.dtype(),
+           grad_output.dtype(), distances.dtype());
+  TG_CHECK(p == 1 || p == 2 || std::isinf(p), Runtime, "cdist_grad: p must be 1, 2 or infinity: got {}", p);
+  return {DimVector(x2.sizes()), x2.dtype(), x2.device(), {}};
 }
 
 namespace composite {

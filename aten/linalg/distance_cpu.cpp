@@ -8,6 +8,7 @@
 #include "tapegrad/aten/linalg/distance_steps.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
+#include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -71,7 +72,93 @@ void distances(const T* x1, const T* x2, T* out, const Sizes& s, const Steps& st
   });
 }
 
+constexpr int64_t kLanes = 16;   // points of x2 side by side in gradients
+constexpr int64_t kSources = 4;  // points of x1 that are taken at once, so that sums are loaded and stored once for all
+
+// sums[k][j] goes on over kSources points of x1 and `depth` coordinates.
+template <class C, class Steps>
+void add_slopes(C* __restrict sums, const C* __restrict tile, const C* const* points,
+                const C (*__restrict shares)[kLanes], const C (*__restrict apart)[kLanes], int64_t depth,
+                const Steps& steps) {
+  for (int64_t k = 0; k < depth; ++k) {
+    C a[kSources];
+    for (int64_t s = 0; s < kSources; ++s) a[s] = points[s][k];
+    C* __restrict to = sums + k * kLanes;
+    const C* __restrict t = tile + k * kLanes;
+#pragma GCC unroll 1
+    for (int64_t j = 0; j < kLanes; ++j) {
+      C sum = to[j];
+#pragma GCC unroll 4
+      for (int64_t s = 0; s < kSources; ++s) sum += steps.slope(shares[s][j], t[j] - a[s], apart[s][j]);
+      to[j] = sum;
+    }
+  }
+}
+
+// Gradients of kLanes points of x2 and kDepth coordinates at a time; sums go over the points of x1 in their order.
+template <class C, class Steps>
+void slopes(const C* grad, const C* x1, const C* x2, const C* distances, C* out, const Sizes& s, const Steps& steps) {
+  const int64_t tiles = (s.m + kLanes - 1) / kLanes, parts = (s.d + kDepth - 1) / kDepth;
+  const int64_t work = s.n * kLanes * std::min(s.d, kDepth);
+  parallel_for(0, s.batch * tiles * parts, std::max<int64_t>(1, 65536 / work), [&](int64_t begin, int64_t end) {
+    struct Scratch {
+      alignas(64) C tile[kDepth * kLanes], sums[kDepth * kLanes], shares[kSources][kLanes], apart[kSources][kLanes];
+    };
+    const auto scratch = std::make_unique<Scratch>();
+    WorkCount done;
+    for (int64_t unit = begin; unit < end; ++unit) {
+      const int64_t b = unit / (tiles * parts), j = unit / parts % tiles * kLanes, first = unit % parts * kDepth;
+      const int64_t width = std::min(kLanes, s.m - j), depth = std::min(kDepth, s.d - first);
+      std::fill(scratch->sums, scratch->sums + depth * kLanes, C(0));
+      for (int64_t r = 0; r < width; ++r)
+        for (int64_t k = 0; k < depth; ++k) scratch->tile[k * kLanes + r] = x2[((b * s.m) + j + r) * s.d + first + k];
+      for (int64_t i = 0; i < s.n; i += kSources) {
+        done(kSources * kLanes * depth);
+        const C* points[kSources];
+        for (int64_t q = 0; q < kSources; ++q) {
+          const bool there = i + q < s.n;
+          const int64_t row = b * s.n + (there ? i + q : i);
+          points[q] = x1 + row * s.d + first;
+          C share[kLanes] = {}, distance[kLanes] = {};
+          std::copy_n(grad + row * s.m + j, width, share);
+          std::copy_n(distances + row * s.m + j, width, distance);
+          for (int64_t l = 0; l < kLanes; ++l) {
+            scratch->shares[q][l] = there ? steps.share(share[l], distance[l]) : C(0);
+            scratch->apart[q][l] = distance[l];
+          }
+        }
+        if (i + kSources <= s.n) {
+          add_slopes(scratch->sums, scratch->tile, points, scratch->shares, scratch->apart, depth, steps);
+          continue;
+        }
+        for (int64_t q = 0; i + q < s.n; ++q)  // a share of 0 would not do: times infinity it is NaN
+          for (int64_t k = 0; k < depth; ++k)
+            for (int64_t l = 0; l < kLanes; ++l)
+              scratch->sums[k * kLanes + l] += steps.slope(
+                  scratch->shares[q][l], scratch->tile[k * kLanes + l] - points[q][k], scratch->apart[q][l]);
+      }
+      for (int64_t r = 0; r < width; ++r)
+        for (int64_t k = 0; k < depth; ++k) out[((b * s.m) + j + r) * s.d + first + k] = scratch->sums[k * kLanes + r];
+    }
+  });
+}
+
 }  // namespace
+
+void cdist_grad_cpu(const Tensor& grad_output, const Tensor& x1, const Tensor& x2, const Tensor& distances, double p,
+                    const Tensor& out) {
+  const Sizes sizes = {x1.size(0), x1.size(1), x2.size(1), x1.size(2)};
+  if (out.numel() == 0) return;
+  if (sizes.n == 0) return void(std::memset(out.data_ptr(), 0, out.nbytes()));
+  auto run = [&]<class C>() {
+    distance::dispatch_slopes(p, [&](const auto& steps) {
+      slopes(static_cast<const C*>(grad_output.data_ptr()), static_cast<const C*>(x1.data_ptr()),
+             static_cast<const C*>(x2.data_ptr()), static_cast<const C*>(distances.data_ptr()),
+             static_cast<C*>(out.data_ptr()), sizes, steps);
+    });
+  };
+  out.dtype() == DType::float64 ? run.template operator()<double>() : run.template operator()<float>();
+}
 
 void cdist_cpu(const Tensor& x1, const Tensor& x2, double p, const Tensor& out) {
   if (out.numel() == 0) return;

@@ -8,6 +8,11 @@
 
 namespace tapegrad::distance {
 
+template <class C>
+TG_HD C sign_of(C d) {  // 0 for NaN
+  return C(d > C(0)) - C(d < C(0));
+}
+
 struct SumItself {
   template <class C>
   TG_HD C end(C sum) const {
@@ -25,6 +30,15 @@ struct Manhattan : SumItself {
   TG_HD C step(C sum, C d) const {
     return sum + math::magnitude(d);
   }
+  // By how much a distance grows with a difference, times share(its gradient, itself).
+  template <class C>
+  TG_HD C share(C grad, C) const {
+    return grad;
+  }
+  template <class C>
+  TG_HD C slope(C share, C d, C) const {
+    return share * sign_of(d);
+  }
 };
 struct Euclid {
   template <class C>
@@ -35,11 +49,28 @@ struct Euclid {
   TG_HD C end(C sum) const {
     return math::sqrt(sum);
   }
+  template <class C>
+  TG_HD C share(C grad, C distance) const {
+    return distance == C(0) ? C(0) : grad / distance;
+  }
+  template <class C>
+  TG_HD C slope(C share, C d, C) const {
+    return share * d;
+  }
 };
-struct Chebyshev : SumItself {  // p = infinity
+struct Chebyshev : SumItself {  // p = infinity: every coordinate that is as far apart as the points counts in full
   template <class C>
   TG_HD C step(C sum, C d) const {
     return math::maximum(sum, math::magnitude(d));
+  }
+  template <class C>
+  TG_HD C share(C grad, C) const {
+    return grad;
+  }
+  template <class C>
+  TG_HD C slope(C share, C d, C distance) const {
+    const C s = share * sign_of(d);
+    return math::magnitude(d) == distance ? s : C(0);
   }
 };
 struct Minkowski {
@@ -62,6 +93,13 @@ void dispatch(double p, const F& f) {
   if (p == 2) return f(Euclid());
   if (std::isinf(p)) return f(Chebyshev());
   return f(Minkowski{p});
+}
+
+// The same for the norms that have slopes here.
+template <class F>
+void dispatch_slopes(double p, const F& f) {
+  if (p == 1) return f(Manhattan());
+  return p == 2 ? f(Euclid()) : f(Chebyshev());
 }
 
 }  // namespace tapegrad::distance

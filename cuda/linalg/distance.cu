@@ -25,7 +25,38 @@ struct Distance {
   }
 };
 
+// One coordinate of a point of x2 for each thread.
+template <class T, class Steps>
+struct Slopes {
+  const T *grad, *x1, *x2, *distances;
+  T* out;
+  int64_t n, m, d;
+  Steps steps;
+  TG_DEVICE void operator()(int64_t i) const {
+    const int64_t k = i % d, j = i / d % m, b = i / (d * m);
+    T sum = T(0);
+    for (int64_t r = 0; r < n; ++r) {
+      const int64_t pair = (b * n + r) * m + j;
+      sum += steps.slope(steps.share(grad[pair], distances[pair]), x2[i] - x1[(b * n + r) * d + k], distances[pair]);
+    }
+    out[i] = sum;
+  }
+};
+
 }  // namespace
+
+void cdist_grad_cuda(const Tensor& grad_output, const Tensor& x1, const Tensor& x2, const Tensor& distances, double p,
+                     const Tensor& out) {
+  const Work work(out.device(), {&grad_output, &x1, &x2, &distances, &out});
+  auto run = [&]<class T>() {
+    distance::dispatch_slopes(p, [&]<class Steps>(const Steps& steps) {
+      for_elements(work, out.numel(),
+                   Slopes<T, Steps>{data_of<T>(grad_output), data_of<T>(x1), data_of<T>(x2), data_of<T>(distances),
+                                    target_of<T>(out), x1.size(1), x2.size(1), x1.size(2), steps});
+    });
+  };
+  out.dtype() == DType::float64 ? run.template operator()<double>() : run.template operator()<float>();
+}
 
 void cdist_cuda(const Tensor& x1, const Tensor& x2, double p, const Tensor& out) {
   const Work work(out.device(), {&x1, &x2, &out});

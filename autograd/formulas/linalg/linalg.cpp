@@ -67,12 +67,17 @@ Tensor distance_slopes(const Tensor& grad, const Tensor& differences, const Tens
 std::tuple<Tensor, Tensor> cdist_grad(const Tensor& grad, const Tensor& x1, const Tensor& x2, const Tensor& distances,
                                       double p) {
   const int64_t n = x1.size(1);
+  if (n == 0 || x2.numel() == 0 || p == 0) return {zeros_like(x1), zeros_like(x2)};
+  const bool has_slopes = p == 1 || p == 2 || std::isinf(p);
+  if (!grad_enabled() && has_slopes && (x1.dtype() == DType::float32 || x1.dtype() == DType::float64)) {
+    return {_cdist_grad(transpose(grad, 1, 2), x2, x1, transpose(distances, 1, 2), p),
+            _cdist_grad(grad, x1, x2, distances, p)};
+  }
   // Differences of some points of x1 from all of x2 at a time, so that they stay in the cache; all of them where they
   // are recorded themselves.
   constexpr int64_t kDifferences = 1 << 18;
   const int64_t each = std::max<int64_t>(1, x2.numel());
   const int64_t rows = grad_enabled() ? n : std::clamp<int64_t>(kDifferences / each, 1, std::max<int64_t>(n, 1));
-  if (n == 0 || x2.numel() == 0) return {zeros_like(x1), zeros_like(x2)};
   const Tensor others = unsqueeze(x2, 1);
   std::vector<Tensor> parts;
   Tensor for_x2;

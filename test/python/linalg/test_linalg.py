@@ -334,6 +334,41 @@ def test_gradient_of_the_maximum_norm_where_coordinates_tie():
     assert x.grad.tolist() == u.grad.tolist() and y.grad.tolist() == v.grad.tolist()
 
 
+@pytest.mark.parametrize("p", [1.0, 2.0, float("inf")])
+def test_gradient_of_distances_at_every_remainder(p):
+    for shape, others in (((5, 4), (17, 4)), ((4, 129), (16, 129)), ((7, 260), (33, 260)), ((2, 3, 5), (2, 1, 5))):
+        a, b = make(*shape).numpy().copy(), make(*others, seed=1).numpy().copy()
+        b[..., 0, :] = a[..., 0, :]
+        b[..., -1, 0] = np.inf
+        if p != np.inf:  # where NaN is no distance for PyTorch
+            a[..., -1, 1] = np.nan
+        for dtype in ("float32", "float64"):
+            found, expected = [], []
+            for t, out in ((tapegrad, found), (torch, expected)):
+                for wanted in ((True, True), (True, False), (False, True)):
+                    x, y = (t.tensor(v.astype(dtype), requires_grad=w) for v, w in zip((a, b), wanted))
+                    distances = t.cdist(x, y, p, "donot_use_mm_for_euclid_dist")
+                    g = t.tensor(make(*distances.shape, seed=2).numpy().astype(dtype))
+                    out += t.autograd.grad(distances, [v for v in (x, y) if v.requires_grad], g)
+            for mine, theirs in zip(found, expected):
+                mine, theirs = mine.numpy(), theirs.numpy()
+                known = np.full(theirs.shape, True) if p == 2 else ~np.isnan(theirs)  # the sign of NaN is 0 here
+                np.testing.assert_allclose(mine[known], theirs[known], rtol=2e-5 if dtype == "float32" else 1e-12, atol=1e-5)
+
+
+def test_gradient_of_distances_has_the_same_bits_for_any_number_of_threads():
+    x, y, threads, found = make(300, 20).float(), make(200, 20, seed=1).float(), tapegrad.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            tapegrad.set_num_threads(count)
+            u, v = x.clone().requires_grad_(), y.clone().requires_grad_()
+            tapegrad.cdist(u, v, 1.0).sum().backward()
+            found.append((u.grad.numpy().tobytes(), v.grad.numpy().tobytes()))
+    finally:
+        tapegrad.set_num_threads(threads)
+    assert found[0] == found[1] == found[2]
+
+
 def test_distances_with_infinities_and_nan():
     special = tapegrad.tensor([[0.0, 1.0], [float("inf"), 1.0], [float("nan"), 1.0]])
     for p in (0.0, 1.0, 2.0, 3.0, float("inf")):
