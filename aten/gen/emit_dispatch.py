@@ -53,9 +53,8 @@ class Function:
         return CASTS[self.op.get("autocast")] if self.op.get("autocast") and self.form == "Value" else "None"
 
     @property
-    def is_sparse(self) -> bool:
-        rows = self.op.get("sparse") or ()  # "values": on those of the one tensor; out= is made of the form without it
-        return rows == "values" or self.name in rows or bool(rows) and self.form == "Out"
+    def is_sparse(self) -> bool:  # "values": on those of the one tensor; out= is made of the form without it
+        return (rows := self.op.get("sparse") or ()) == "values" or self.name in rows or bool(rows) and self.form == "Out"
 
     @property
     def plain(self) -> str:

@@ -60,9 +60,8 @@ def emit_entry(op: Op) -> str:
 
 
 def _fields(op: Op) -> list[str]:
-    """The types of the functor's fields."""
-    skip = ("dim", "keepdim", "dtype") if op.kind == "reduce" else ()
-    return [{"float": "double", "int": "int64_t", "bool": "bool"}.get(a.type, "T") for a in op.args if not a.is_tensor and a.name not in skip]
+    return [{"float": "double", "int": "int64_t", "bool": "bool"}.get(a.type, "T") for a in op.args
+            if not a.is_tensor and (op.kind != "reduce" or a.name not in ("dim", "keepdim", "dtype"))]
 
 
 def _loop(op: Op) -> list[str]:

@@ -172,8 +172,7 @@ def _kernel_inplace_only(op: Op) -> list[str]:
     lines = [f"const Tensor& {op.name}({params(op.args)}) {{", *check_lines(op), *_device_check(op)]
     if op.get("shape"):
         lines.append(f"  {op.get('shape')}({names(op.args)});")
-    if op.is_random:  # the others have checks of their own
-        lines.append(f'  check_inplace_result("{op.name}", {self}, {{{self}.sizes(), {self}.dtype(), {self}.device(), {{}}}});')
+    lines += [f'  check_inplace_result("{op.name}", {self}, {{{self}.sizes(), {self}.dtype(), {self}.device(), {{}}}});'] if op.is_random else []
     prepare, values = _prepared(op)
     lines += [f"  if ({self}.is_meta()) return {self};", *prepare,
               *_call(op, f"{self}.device()", values, [], f"{self}.numel()"), f"  return {self};", "}"]

@@ -6,6 +6,7 @@
 
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/functors/math.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/pool/channels.h"
 #include "tapegrad/aten/pool/windows.h"
 #include "tapegrad/aten/typed.h"

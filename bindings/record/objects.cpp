@@ -689,31 +689,6 @@ PyObject* replays_clear(PyObject* self, PyObject*) {
   Py_RETURN_NONE;
 }
 
-// plans(): of each its calls, bytes of temporaries, replays.
-PyObject* replays_plans(PyObject* self, PyObject*) {
-  TG_PY_TRY
-  const auto& plans = unbox<Replays>(self).plans;
-  auto at = plans.begin();
-  return new_list(plans.size(),
-                  [&](size_t) {
-                    const Plan& plan = **at++;
-                    return Py_BuildValue("(nnL)", static_cast<Py_ssize_t>(plan.step.recording().calls.size()),
-                                         static_cast<Py_ssize_t>(plan.step.planned_bytes()),
-                                         static_cast<long long>(plan.replays));
-                  })
-      .release();
-  TG_PY_CATCH
-}
-
-// memory(): of each plan its bytes, and what a budget costs.
-PyObject* replays_memory(PyObject* self, PyObject*) {
-  TG_PY_TRY
-  const auto& plans = unbox<Replays>(self).plans;
-  auto at = plans.begin();
-  return new_list(plans.size(), [&](size_t) { return memory_of(**at++); }).release();
-  TG_PY_CATCH
-}
-
 PyObject* replays_reason(PyObject* self, void*) {
   const std::string& reason = unbox<Replays>(self).reason;
   return rows::to_python(reason);
@@ -774,9 +749,9 @@ PyMethodDef replays_methods[] = {
      "Compares a recording with the plan of its arguments, which goes where they differ."},
     {"clear", replays_clear, METH_NOARGS, "Forgets all plans."},
     {"scribble", replays_scribble, METH_NOARGS, "Overwrites the memory of all temporaries: for tests."},
-    {"plans", replays_plans, METH_NOARGS, "Calls, bytes and replays of each plan."},
+    {"plans", plans_of, METH_NOARGS, "Calls, bytes and replays of each plan."},
     {"check", replays_check, METH_O, "Whether a plan fits (args, kwargs) and nothing that it counts on has changed."},
-    {"memory", replays_memory, METH_NOARGS, "Bytes of each plan, and what its budget costs."},
+    {"memory", memory_of_plans, METH_NOARGS, "Bytes of each plan, and what its budget costs."},
     {}};
 PyGetSetDef replays_properties[] = {
     {"reason", replays_reason, nullptr, "Why the last call was not replayed.", nullptr},

@@ -105,6 +105,9 @@ void refuse_other_geometry(Recorder& recorder, const std::vector<PyRef>& feeds);
 bool is_captured();
 // Bytes of a plan, what its budget costs, and its graphs: a dictionary.
 PyObject* memory_of(const Plan& plan);
+// _Replays.memory(): that of each plan; _Replays.plans(): (calls, bytes of temporaries, replays) of each.
+PyObject* memory_of_plans(PyObject* replays, PyObject*);
+PyObject* plans_of(PyObject* replays, PyObject*);
 
 // Keeps what makes plans for other sizes than those of a plan that was just added.
 void keep_native(Replays& replays, const std::shared_ptr<Plan>& plan, std::unique_ptr<record::NativeStep> step,

@@ -1,4 +1,5 @@
 // What plans tell of themselves, and of the device that they run on.
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/record/plans.h"
 #include "tapegrad/c10/device/device_interface.h"
 
@@ -27,6 +28,29 @@ PyObject* memory_of(const Plan& plan) {
                        static_cast<Py_ssize_t>(graphs.chains), "in_chains", static_cast<Py_ssize_t>(graphs.in_chains),
                        "no_chains", graphs.no_chains.c_str(), "same", use.same, "folded", use.folded, "constants",
                        static_cast<Py_ssize_t>(use.constants));
+}
+
+PyObject* plans_of(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  const auto& plans = unbox<Replays>(self).plans;
+  auto at = plans.begin();
+  return new_list(plans.size(),
+                  [&](size_t) {
+                    const Plan& plan = **at++;
+                    return Py_BuildValue("(nnL)", static_cast<Py_ssize_t>(plan.step.recording().calls.size()),
+                                         static_cast<Py_ssize_t>(plan.step.planned_bytes()),
+                                         static_cast<long long>(plan.replays));
+                  })
+      .release();
+  TG_PY_CATCH
+}
+
+PyObject* memory_of_plans(PyObject* self, PyObject*) {
+  TG_PY_TRY
+  const auto& plans = unbox<Replays>(self).plans;
+  auto at = plans.begin();
+  return new_list(plans.size(), [&](size_t) { return memory_of(**at++); }).release();
+  TG_PY_CATCH
 }
 
 }  // namespace tapegrad::python
