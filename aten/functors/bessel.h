@@ -5,6 +5,7 @@
 // loop has a bound that does not depend on the argument.
 #pragma once
 
+#include "tapegrad/aten/functors/bessel_series.h"
 #include "tapegrad/aten/functors/math.h"
 
 namespace tapegrad::fn {
@@ -15,43 +16,18 @@ inline constexpr double kEuler = 0.57721566490153286061;
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// e^-x I_order(x) for x >= 0: the power series (10.25.2), whose terms are all positive, or the expansion for large
-// arguments (10.40.1), whose smallest term is below e^-2x.
-TG_HD inline double scaled_i(int order, double x) {
-  if (!(x <= 20)) {
-    if (!(x < kInfinity)) return x == kInfinity ? 0 : kNaN;
-    const double mu = 4.0 * order * order;
-    double term = 1, sum = 1;
-    for (int k = 1; k < 40; ++k) {
-      const double odd = 2.0 * k - 1;
-      const double next = -term * (mu - odd * odd) / (k * 8 * x);
-      if (math::magnitude(next) < 1e-18 * sum || math::magnitude(next) > math::magnitude(term)) break;
-      sum += term = next;
-    }
-    return sum / (math::sqrt(2 * math::kPi) * math::sqrt(x));
-  }
-  const double quarter = x * x / 4;
-  double term = order == 0 ? 1 : x / 2;
-  double sum = term;
-  for (int k = 1; k < 80; ++k) {
-    term *= quarter / (static_cast<double>(k) * (k + order));
-    sum += term;
-    if (term < 1e-17 * sum) break;
-  }
-  return sum * math::exp(-x);
-}
-TG_HD inline double i0e(double x) { return scaled_i(0, math::magnitude(x)); }
-TG_HD inline double i1e(double x) { return math::copysign(scaled_i(1, math::magnitude(x)), x); }
 // e^x may overflow where the product does not.
 TG_HD inline double unscaled(double scaled, double x) {
-  if (math::magnitude(x) > 800) return math::copysign(kInfinity, scaled);
-  const double half = math::exp(math::magnitude(x) / 2);
-  return scaled * half * half;
+  const double half = math::exp(math::magnitude(x) / 2), value = scaled * half * half;
+  return math::magnitude(x) > 800 ? math::copysign(kInfinity, scaled) : value;
 }
-TG_HD inline double i0(double x) { return unscaled(i0e(x), x); }
+template <class T>
+TG_HD inline double i0(double x) {
+  return unscaled(scaled_bessel_i<T, 0>(x), x);
+}
+template <class T>
 TG_HD inline double i1(double x) {
-  const double value = unscaled(i1e(x), x);
-  return x == -kInfinity ? -kInfinity : value;
+  return unscaled(scaled_bessel_i<T, 1>(x), x);
 }
 
 // e^x K_order(x) = integral over t >= 0 of exp(-x (cosh t - 1)) cosh(order t) (10.32.9) for x > 0 and any real
@@ -164,16 +140,6 @@ TG_HD inline Four positive(double x) {
   hankel(1, x, r.j1, r.y1);
   return r;
 }
-TG_HD inline double j0(double x) {
-  if (x != x) return x;
-  const double m = math::magnitude(x);
-  return m < 1e-8 ? 1 - m * m / 4 : positive(m).j0;
-}
-TG_HD inline double j1(double x) {
-  if (x != x) return x;
-  const double m = math::magnitude(x);
-  return m < 1e-8 ? x / 2 : x < 0 ? -positive(m).j1 : positive(m).j1;
-}
 TG_HD inline double y0(double x) {
   if (!(x > 0)) return x == 0 ? -kInfinity : kNaN;
   return x < 1e-8 ? 2 / math::kPi * (math::log(x / 2) + kEuler) : positive(x).y0;
@@ -240,26 +206,26 @@ TG_HD inline double airy_ai(double x) {
 
 }  // namespace bessel
 
-#define TG_BESSEL(name, function, cost)                                                                \
-  template <class T>                                                                                   \
-  struct name {                                                                                        \
-    static constexpr int kCost = cost;                                                                 \
-    TG_HD T operator()(T x) const { return static_cast<T>(bessel::function(static_cast<double>(x))); } \
+#define TG_BESSEL(name, function, cost)                                                        \
+  template <class T>                                                                           \
+  struct name {                                                                                \
+    static constexpr int kCost = cost;                                                         \
+    TG_HD T operator()(T x) const { return static_cast<T>(function(static_cast<double>(x))); } \
   };
-TG_BESSEL(i0, i0, 60)
-TG_BESSEL(i0e, i0e, 60)
-TG_BESSEL(i1, i1, 60)
-TG_BESSEL(i1e, i1e, 60)
-TG_BESSEL(bessel_j0, j0, 200)
-TG_BESSEL(bessel_j1, j1, 200)
-TG_BESSEL(bessel_y0, y0, 200)
-TG_BESSEL(bessel_y1, y1, 200)
-TG_BESSEL(scaled_modified_bessel_k0, scaled_k0, 300)
-TG_BESSEL(scaled_modified_bessel_k1, scaled_k1, 300)
-TG_BESSEL(spherical_bessel_j0, spherical_j0, 10)
-TG_BESSEL(airy_ai, airy_ai, 300)
-TG_BESSEL(modified_bessel_k0, k0, 300)
-TG_BESSEL(modified_bessel_k1, k1, 300)
+TG_BESSEL(i0, bessel::i0<T>, 30)
+TG_BESSEL(i0e, (bessel::scaled_bessel_i<T, 0>), 20)
+TG_BESSEL(i1, bessel::i1<T>, 30)
+TG_BESSEL(i1e, (bessel::scaled_bessel_i<T, 1>), 20)
+TG_BESSEL(bessel_j0, (bessel::bessel_j<T, 0>), 30)
+TG_BESSEL(bessel_j1, (bessel::bessel_j<T, 1>), 30)
+TG_BESSEL(bessel_y0, bessel::y0, 200)
+TG_BESSEL(bessel_y1, bessel::y1, 200)
+TG_BESSEL(scaled_modified_bessel_k0, bessel::scaled_k0, 300)
+TG_BESSEL(scaled_modified_bessel_k1, bessel::scaled_k1, 300)
+TG_BESSEL(spherical_bessel_j0, bessel::spherical_j0, 10)
+TG_BESSEL(airy_ai, bessel::airy_ai, 300)
+TG_BESSEL(modified_bessel_k0, bessel::k0, 300)
+TG_BESSEL(modified_bessel_k1, bessel::k1, 300)
 #undef TG_BESSEL
 
 }  // namespace tapegrad::fn

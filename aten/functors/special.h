@@ -65,9 +65,23 @@ TG_HD inline double hurwitz_zeta(double s, double q) {
   }
   return sum;
 }
+// The sum over k >= 0 of (q + k)^-2 for q > 0, as digamma's: the recurrence, then the asymptotic series (Abramowitz and
+// Stegun, 6.4.6 and 6.4.12). From 5 on the terms left out are below 2e-9, a thirtieth of float's last place; from 10 on
+// below 1e-16.
+template <class T>
+TG_HD inline double trigamma_of(double q) {
+  constexpr bool kShort = sizeof(T) <= 4;
+  double sum = 0;
+  for (; q < (kShort ? 5 : 10); q += 1) sum += 1 / (q * q);
+  const double r = 1 / q, s = r * r;
+  const double end = kShort ? 1.0 / 30 : 1.0 / 30 - s * (5.0 / 66 - s * (691.0 / 2730 - s * (7.0 / 6)));
+  return sum + r + s / 2 + r * s * (1.0 / 6 - s * (1.0 / 30 - s * (1.0 / 42 - s * end)));
+}
 // The n-th derivative of digamma: (-1)^(n + 1) n! zeta(n + 1, x). Negative arguments for n = 1 by reflection
 // (Abramowitz and Stegun, 6.4.7), for n > 1 by the recurrence 6.4.6.
+template <class T>
 TG_HD inline double polygamma_of(int64_t n, double x) {
+  if (n == 1 && x > 0) return trigamma_of<T>(x);
   if (n == 0) return digamma_of(x);
   const double sign = n % 2 == 0 ? -1 : 1;
   double factorial = 1;
@@ -76,7 +90,7 @@ TG_HD inline double polygamma_of(int64_t n, double x) {
   if (x > std::numeric_limits<double>::max()) return 0;
   if (n == 1 && x < 0) {
     const double s = math::sin(math::kPi * (x - math::trunc(x)));
-    return math::kPi * math::kPi / (s * s) - hurwitz_zeta(2, 1 - x);
+    return math::kPi * math::kPi / (s * s) - trigamma_of<T>(1 - x);
   }
   double shift = 0;
   if (x < -1000) return std::numeric_limits<double>::quiet_NaN();
@@ -90,7 +104,7 @@ template <class T>
 struct polygamma {
   int64_t n;
   static constexpr int kCost = 200;
-  TG_HD T operator()(T x) const { return static_cast<T>(polygamma_of(n, static_cast<double>(x))); }
+  TG_HD T operator()(T x) const { return static_cast<T>(polygamma_of<T>(n, static_cast<double>(x))); }
 };
 
 // Inverse of erf by the normal quantile, relative error about 1e-16: M. J. Wichura, Algorithm AS 241, Applied
