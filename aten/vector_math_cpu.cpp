@@ -1,8 +1,8 @@
-// expf, logf, erff, tanhf and powf over vectors, under the names that g++ calls when it vectorises a loop over them
-// (see vector_math_x86.cpp, which leads the other functions to SLEEF): they take half of the time of SLEEF's expf and a
-// fifth of that of the others, and err by 1.5 units in the last place at most. And the parts of gelu (functors/math.h),
-// which err by 8e-8 at most, and short forms of erff (which errs by 1e-5), expf (by 4e-6 of the result), logf and the
-// normal distribution (by 3e-6) for 16-bit results.
+// expf, logf, erff, tanhf, powf and fmodf over vectors, under the names that g++ calls when it vectorises a loop over
+// them (see vector_math_x86.cpp, which leads the other functions to SLEEF): they take half of the time of SLEEF's expf
+// and a fifth of that of the others, and err by 1.5 units in the last place at most. And the parts of gelu
+// (functors/math.h), which err by 8e-8 at most, and short forms of erff (which errs by 1e-5), expf (by 4e-6 of the
+// result), logf and the normal distribution (by 3e-6) for 16-bit results.
 //
 // Written once over the vector type; a product and a sum in one expression is one rounding wherever there is FMA, so
 // AVX2, AVX-512 and NEON give the same bits.
@@ -12,6 +12,9 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include <cmath>
+#include <cstring>
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
@@ -387,6 +390,62 @@ inline V pow(V x, V y) {
 }
 #endif
 
+#if defined(__x86_64__)
+// The remainder of a quotient below 2^28 is exact in double: the quotient is further from a whole number than it is
+// rounded, and its whole part times y has 52 bits. The C library does the others, one by one.
+#if defined(__AVX512F__)
+using D = __m512d;
+inline D set_double(double x) { return _mm512_set1_pd(x); }
+inline D wide(__m256i x) { return _mm512_maskz_cvtps_pd(0xff, _mm256_castsi256_ps(x)); }
+inline D low(V x) { return wide(_mm512_maskz_extracti64x4_epi64(0xff, bits(x), 0)); }
+inline D high(V x) { return wide(_mm512_maskz_extracti64x4_epi64(0xff, bits(x), 1)); }
+inline D truncated(D x) { return _mm512_maskz_roundscale_pd(0xff, x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+inline D rest(D q, D y, D x) { return _mm512_fnmadd_pd(q, y, x); }
+inline unsigned small(D q, D limit) { return _mm512_cmp_pd_mask(_mm512_abs_pd(q), limit, _CMP_LT_OQ); }
+inline unsigned finite(V x) { return _mm512_cmp_ps_mask(magnitude(x), set(3.40282347e38F), _CMP_LE_OQ); }
+inline V joined(D a, D b) {
+  const __m512d first = _mm512_castpd256_pd512(_mm256_castps_pd(_mm512_maskz_cvtpd_ps(0xff, a)));
+  return _mm512_castpd_ps(_mm512_maskz_insertf64x4(0xff, first, _mm256_castps_pd(_mm512_maskz_cvtpd_ps(0xff, b)), 1));
+}
+constexpr int kHalf = 8;
+#else
+using D = __m256d;
+inline D set_double(double x) { return _mm256_set1_pd(x); }
+inline D low(V x) { return _mm256_cvtps_pd(_mm256_castps256_ps128(x)); }
+inline D high(V x) { return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)); }
+inline D truncated(D x) { return _mm256_round_pd(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+inline D rest(D q, D y, D x) { return _mm256_fnmadd_pd(q, y, x); }
+inline unsigned small(D q, D limit) {
+  const D size = _mm256_andnot_pd(_mm256_set1_pd(-0.0), q);
+  return static_cast<unsigned>(_mm256_movemask_pd(_mm256_cmp_pd(size, limit, _CMP_LT_OQ)));
+}
+inline unsigned finite(V x) {
+  const V inside = _mm256_cmp_ps(magnitude(x), set(3.40282347e38F), _CMP_LE_OQ);
+  return static_cast<unsigned>(_mm256_movemask_ps(inside));
+}
+inline V joined(D a, D b) { return _mm256_set_m128(_mm256_cvtpd_ps(b), _mm256_cvtpd_ps(a)); }
+constexpr int kHalf = 4;
+#endif
+[[gnu::noinline, gnu::cold]] V fmod_one_by_one(V x, V y, V result, unsigned plain) {
+  float a[2 * kHalf], b[2 * kHalf], r[2 * kHalf];
+  std::memcpy(a, &x, sizeof x);
+  std::memcpy(b, &y, sizeof y);
+  std::memcpy(r, &result, sizeof result);
+  for (unsigned l = 0; l < 2 * kHalf; ++l)
+    if ((plain >> l & 1U) == 0) r[l] = std::fmod(a[l], b[l]);
+  std::memcpy(&result, r, sizeof result);
+  return result;
+}
+inline V fmod(V x, V y) {
+  const D a = low(x), b = low(y), c = high(x), d = high(y), limit = set_double(0x1p28);
+  const D p = truncated(a / b), q = truncated(c / d);
+  const V result = with_sign(joined(rest(p, b, a), rest(q, d, c)), x);
+  const unsigned plain = (small(p, limit) | small(q, limit) << kHalf) & finite(y);
+  if (__builtin_expect(plain == (1U << 2 * kHalf) - 1, 1)) return result;
+  return fmod_one_by_one(x, y, result, plain);
+}
+#endif
+
 }  // namespace
 }  // namespace tapegrad::cpu::TG_ISA
 
@@ -414,6 +473,10 @@ typedef float Pair __attribute__((vector_size(8)));
 #endif
 #if defined(__AVX512F__)
 __m512 _ZGVeN16vv_powf(__m512 x, __m512 y) { return here::pow(x, y); }
+__m512 _ZGVeN16vv_fmodf(__m512 x, __m512 y) { return here::fmod(x, y); }
+#elif defined(__x86_64__)
+__m256 _ZGVdN8vv_fmodf(__m256 x, __m256 y) { return here::fmod(x, y); }
+__m256 _ZGVcN8vv_fmodf(__m256 x, __m256 y) { return here::fmod(x, y); }
 #endif
 TG_DEFINE(erff, erf)
 TG_DEFINE(expf, exp)

@@ -3,6 +3,11 @@
 
 #include "tapegrad/aten/functors/math.h"
 
+#if defined(__x86_64__) && !defined(__CUDACC__)
+// The vector form is our own (aten/vector_math_cpu.cpp).
+extern "C" TG_VECTORISED float fmodf(float, float) noexcept;
+#endif
+
 namespace tapegrad::fn {
 
 template <class T>

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import tapegrad as tg
+import torch
 
 inf, nan = math.inf, math.nan
 
@@ -26,6 +27,34 @@ def test_error_of_pow():
     for y in (1.7, -3.3, 0.01, 20.5, 40.0):
         exact = x.double() ** float(np.float32(y))
         assert _ulps((x**y).numpy(), exact.numpy()) < 1.1
+
+
+def test_remainders_are_exact():
+    """Quotients to 2^28 by one division in double, others one by one: whole ones, those next to a whole number, subnormal and infinite operands, any place in a vector."""
+    draw = np.random.default_rng(0)
+    a = draw.normal(size=100_003) * 2.0 ** draw.integers(-30, 30, 100_003)
+    b = draw.normal(size=100_003) * 2.0 ** draw.integers(-20, 20, 100_003)
+    a, b = a.astype(np.float32), b.astype(np.float32)
+    whole = (b[:5000] * np.round(np.abs(a[:5000]) % 5000)).astype(np.float32)
+    special = np.array([0, -0.0, 1, -1, inf, -inf, nan, 1e-45, -1e-45, 3e38, 7e-39, 2**24, 2**24 - 1, 2.0**28, 2.0**29 - 16, -0.3], dtype=np.float32)
+    pairs = [(a, b), (whole, b[:5000]), (np.nextafter(whole, np.float32(inf)), b[:5000]), (np.nextafter(whole, np.float32(-inf)), b[:5000]),
+             (np.repeat(special, 16), np.tile(special, 16))]
+    for x, y in pairs:
+        with np.errstate(all="ignore"):
+            expected = np.fmod(x, y)
+        for start in (0, 1, 7):
+            found = tg.fmod(tg.tensor(x[start:]), tg.tensor(y[start:])).numpy()
+            np.testing.assert_array_equal(found, expected[start:])
+            number = ~np.isnan(found)
+            np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(expected[start:][number]))
+            # PyTorch's remainders are NaN where the quotient is beyond 2^128.
+            with np.errstate(all="ignore"):
+                rest = np.remainder(x, y)[start:]
+            np.testing.assert_array_equal(tg.remainder(tg.tensor(x[start:]), tg.tensor(y[start:])).numpy(), rest)
+            quotient = torch.floor_divide(torch.tensor(x[start:]), torch.tensor(y[start:])).numpy()
+            np.testing.assert_array_equal(tg.floor_divide(tg.tensor(x[start:]), tg.tensor(y[start:])).numpy(), quotient)
+        for divisor in (0.3, -7.0):
+            np.testing.assert_array_equal(tg.fmod(tg.tensor(x), divisor).numpy(), np.fmod(x, np.float32(divisor)))
 
 
 def test_errors_of_gelu():
