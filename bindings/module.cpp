@@ -59,8 +59,8 @@ bool init_all(PyObject* module) {
          init_size(module) && init_generator(module) && init_tensor_type(module) && init_overrides(module) &&
          init_module_type(module) && init_autograd(module) && init_functions(module) &&
          init_return_type_module(module) && init_interpreter_hooks() && init_call_sites() && init_record(module) &&
-         init_program(module) && init_nested(module) && init_places(module) && init_reads(module) && init_walk(module) && init_stores(module) &&
-         init_groups(module) && init_reducer(module) &&
+         init_program(module) && init_nested(module) && init_places(module) && init_reads(module) &&
+         init_walk(module) && init_stores(module) && init_groups(module) && init_reducer(module) &&
          PyModule_AddStringConstant(module, "__version__", TG_VERSION) == 0;
 }
 

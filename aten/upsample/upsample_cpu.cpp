@@ -4,6 +4,7 @@
 
 #include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/aten/upsample/bytes.h"
 #include "tapegrad/aten/upsample/taps.h"

@@ -28,6 +28,6 @@ TG_API bool compiles_kernels();
 // The kernel `name` of a text, which may include the headers. Raises Runtime, in one sentence, where there is no
 // compiler or it refuses.
 TG_API std::shared_ptr<const SourceKernel> compile_kernel(int device, const char* name, const std::string& text,
-                                                   std::span<const SourceFile> headers);
+                                                          std::span<const SourceFile> headers);
 
 }  // namespace tapegrad::cuda

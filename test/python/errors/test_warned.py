@@ -50,6 +50,16 @@ def run(library, row):
         return list(said), None
 
 
+_in_pytorch: dict = {}
+
+
+def run_in_pytorch(pytorch, row):
+    """The same, once in a process: what a row registers there stays."""
+    if row.title not in _in_pytorch:
+        _in_pytorch[row.title] = run(pytorch, row)
+    return _in_pytorch[row.title]
+
+
 @pytest.mark.parametrize("row", WARNED, ids=lambda w: w.title)
 def test_warned(row):
     said, error = run(tapegrad, row)
@@ -81,7 +91,7 @@ def pytorch():
 
 @pytest.mark.parametrize("row", WARNED, ids=lambda w: w.title)
 def test_pytorch_warns_too(row, pytorch):
-    said, _ = run(pytorch, row)
+    said, _ = run_in_pytorch(pytorch, row)
     assert said
     if row.said.endswith("Warning"):
         assert row.said in [w.category.__name__ for w in said]
@@ -196,7 +206,7 @@ def test_every_warning_of_pytorchs_libraries_is_decided(pytorch):
     """By a row whose warning names the file, or by the table of what nothing here meets, no part of which is idle."""
     if platform.machine() != "x86_64":
         pytest.skip("instructions of x86-64 are read")
-    said = "".join(str(w.message) for row in WARNED for w in run(pytorch, row)[0])
+    said = "".join(str(w.message) for row in WARNED for w in run_in_pytorch(pytorch, row)[0])
     met = set(re.findall(r"Triggered internally at (?:\S*/pytorch/pytorch/)?(\S+?):\d", said))
     assert len(met) > 30
     found = {f for name in ("c10", "torch_cpu", "torch_python") for f in files_that_warn(f"{Path(pytorch.__file__).parent}/lib/lib{name}.so")}

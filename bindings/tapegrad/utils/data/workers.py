@@ -62,7 +62,8 @@ class ProcessWorkers:
         except BaseException:
             self.close()
             raise
-        self._finalizer = weakref.finalize(self, _end_processes, self.processes, self._to)
+        # It holds the pipes: a collection of garbage may finalise a pipe before the object that closes it, which would close its number twice.
+        self._finalizer = weakref.finalize(self, _end_processes, self.processes, self._to, self._from)
 
     def send(self, i: int, message) -> None:
         """Never blocks for good: while the worker's pipe is full, what it has made is taken in."""
@@ -137,12 +138,10 @@ class ProcessWorkers:
         if self._closed:
             return
         self._closed = True
-        _end_processes(self.processes, self._to)
-        for connection in self._from:
-            connection.close()
+        _end_processes(self.processes, self._to, self._from)
 
 
-def _end_processes(processes, pipes) -> None:
+def _end_processes(processes, pipes, answers) -> None:
     if processes and processes[0]._parent_pid != os.getpid():
         return  # this is a forked copy
     for pipe in pipes:
@@ -163,6 +162,8 @@ def _end_processes(processes, pipes) -> None:
         if process.is_alive():
             process.kill()
             process.join()
+    for connection in answers:
+        connection.close()
 
 
 class ThreadWorkers:

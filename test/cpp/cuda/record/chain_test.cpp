@@ -90,7 +90,7 @@ TEST_CASE("a chain's kernel counts elements in 64 bits", "[cuda][record]") {
     argument.push_back(0);
     const uint32_t blocks = grid_for(n, int64_t{kBlock} * kChainPack, INT32_MAX).blocks;
     REQUIRE(static_cast<int64_t>(blocks) * kBlock * kChainPack >= n);
-    simulated::blocks_of(*kernel)(argument.data(), blocks - 2, blocks, blocks, kBlock);
+    simulated::blocks_of (*kernel)(argument.data(), blocks - 2, blocks, blocks, kBlock);
     for (int64_t i = n - 2000; i < n; ++i)
       REQUIRE(y.floats()[i] == x.floats()[i] * static_cast<float>(i % columns) * per_row.floats()[i / columns]);
   }
