@@ -26,23 +26,13 @@ intrusive_ptr<Node> grad_fn_of(const Tensor& t) {
 intrusive_ptr<Node> accumulator_of(const Tensor& leaf) {
   AutogradMeta& m = ensure_meta(leaf);
   SpinGuard guard(m.locked);
-  // The one at the address may be on its way out: then it waits for the lock, and has no owner any more.
-  auto address = weak_intrusive_ptr<Node>::reclaim(m.accumulator);
-  intrusive_ptr<Node> node = address.lock();
-  address.release();
-  if (!node) node = m.accumulator_of_other.lock();
+  intrusive_ptr<Node> node = m.accumulator.lock();
   // A leaf whose data was exchanged for another dtype's has gradients of that dtype from then on.
   if (!node || node->outputs[0].dtype != leaf.dtype() || node->outputs[0].device != leaf.device()) {
     node = make_intrusive<AccumulateGrad>(leaf);
-    m.accumulator = node.get();
+    m.accumulator = weak_intrusive_ptr<Node>(node);
   }
   return node;
-}
-
-void forget_accumulator(AutogradMeta& m) noexcept {
-  SpinGuard guard(m.locked);
-  m.accumulator = nullptr;
-  m.accumulator_of_other.reset();
 }
 
 std::mutex& grad_mutex(const TensorImpl& leaf) noexcept {

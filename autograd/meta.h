@@ -22,15 +22,12 @@ struct LeafHooks {
 struct TG_API AutogradMeta : AutogradMetaBase {
   Tensor grad;
   intrusive_ptr<Node> grad_fn;
-  // AccumulateGrad of a leaf; made on demand, owned by the graph. Its address, which it takes back when it goes: a weak
-  // reference would be counted several times in each call of an operator.
-  Node* accumulator = nullptr;
-  weak_intrusive_ptr<Node> accumulator_of_other;  // of a saved tensor that hooks gave back: that of the tensor itself
+  weak_intrusive_ptr<Node> accumulator;  // AccumulateGrad of a leaf; made on demand, owned by the graph
   std::unique_ptr<LeafHooks> hooks;
   uint32_t output = 0;  // which output of grad_fn this is
   bool retains_grad = false;
   bool is_view = false;             // then this is a ViewMeta
-  std::atomic<bool> locked{false};  // guards `accumulator` and `accumulator_of_other`
+  std::atomic<bool> locked{false};  // guards `accumulator`
 
   AutogradMeta() = default;
   ~AutogradMeta() override;
@@ -70,8 +67,6 @@ TG_API AutogradMeta& ensure_meta(const Tensor& t);
 // grad_fn, recreated for a view whose base was written to since.
 TG_API intrusive_ptr<Node> grad_fn_of(const Tensor& t);
 TG_API intrusive_ptr<Node> accumulator_of(const Tensor& leaf);
-// The next one is a new one.
-void forget_accumulator(AutogradMeta& m) noexcept;
 inline bool is_view(const Tensor& t) noexcept { return view_meta(t) != nullptr; }
 // Guards `grad` of a leaf; one of a few mutexes shared by all tensors.
 TG_API std::mutex& grad_mutex(const TensorImpl& leaf) noexcept;

@@ -41,7 +41,7 @@ void set_over(const Tensor& self, const Storage& storage, IntSpan sizes, IntSpan
   }
   TensorImpl* impl = self.impl();
   // Graphs that hold its accumulator are of the tensor as it was.
-  if (AutogradMeta* m = meta(self)) forget_accumulator(*m);
+  if (AutogradMeta* m = meta(self)) m->accumulator.reset();
   const DimVector new_sizes(sizes), new_strides(strides);  // they may be self's own
   const uint32_t before = self.version();
   impl->set_storage(Storage(storage), self.dtype());

@@ -114,7 +114,7 @@ Tensor SavedTensor::unpack(Node& owner, bool with_history) const {
   if (!edge.defined()) return t;
   AutogradMeta& m = ensure_meta(t);
   if (edge.node->is_accumulator)
-    m.accumulator_of_other = weak_intrusive_ptr<Node>(edge.node);
+    m.accumulator = weak_intrusive_ptr<Node>(edge.node);
   else
     m.grad_fn = edge.node;
   m.output = edge.input;

@@ -12,14 +12,6 @@ AccumulateGrad::AccumulateGrad(const Tensor& leaf) : variable(leaf) {
   outputs.emplace_back(leaf);
 }
 
-void AccumulateGrad::drop_contents() noexcept {
-  if (AutogradMeta* m = variable.defined() ? meta(variable) : nullptr) {
-    SpinGuard guard(m->locked);
-    if (m->accumulator == this) m->accumulator = nullptr;
-  }
-  variable.reset();
-}
-
 bool owned_alone(const Tensor& t) noexcept {
   const TensorImpl& impl = *t.impl();
   if (impl.use_count() != 1 || impl.weak_count() != 0 || impl.python_object() != nullptr) return false;

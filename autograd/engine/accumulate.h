@@ -11,7 +11,7 @@ struct AccumulateGrad final : Node {
   explicit AccumulateGrad(const Tensor& leaf);
   const char* name() const override { return "AccumulateGrad"; }
   GradList apply(GradList grads) override;
-  void drop_contents() noexcept override;
+  void drop_contents() noexcept override { variable.reset(); }
 
   Tensor variable;
 };

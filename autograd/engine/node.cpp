@@ -20,9 +20,9 @@ void Node::operator delete(void* p, size_t n) noexcept { pool_free(p, n); }
 // The first node released on a thread drops what it owns and then drains a queue. Nodes whose last owner disappears
 // meanwhile (through an edge, a saved tensor, or anything that destructors drop) only take a weak reference to
 // themselves, which defers their deletion, and join the queue, from which they are deleted one by one. The stack stays
-// flat, and nothing is allocated. A node with another weak reference (a handle's to the node of its
-// hook) remains as an empty object: its members are released without waiting for the holder of that reference, which it
-// may own.
+// flat, and nothing is allocated. A node with another weak reference (a leaf's to its accumulator, a handle's to the
+// node of its hook) remains as an empty object: its members are released without waiting for the holder of that
+// reference, which it may own.
 namespace {
 struct DyingNodes {
   Node* first;
@@ -40,7 +40,6 @@ void Node::drop() noexcept {
 
 void Node::release_resources() noexcept {
   if (dying.busy) {
-    if (is_accumulator) return drop();  // it owns a leaf and no node: the end of a chain
     auto self = intrusive_ptr<Node>::reclaim(this);
     weak_intrusive_ptr<Node>(self).release();
     self.release();
@@ -90,7 +89,6 @@ void add_edge(Node& node, const Tensor& t) {
     node.edges.emplace_back();
     return;
   }
-  SiteGuard site(node.site);  // of an accumulator that is made: the same line
   node.edges.push_back(edge_of(t));
 }
 
