@@ -11,6 +11,7 @@
 
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/iterate/blocks/float_vector.h"
+#include "tapegrad/aten/iterate/network_types.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/parallel.h"
 
@@ -325,18 +326,11 @@ bool has_small_kernel(const Geometry& g) {
   return kWide && g.spatial == 2 && g.oc == g.ic && g.kernel[1] <= 3 && g.kernel[2] <= 3;
 }
 
-template <class F>
-void each_type(DType type, F&& f) {
-  if (type == DType::bfloat16) return f.template operator()<BFloat16>();
-  if (type == DType::float16) return f.template operator()<Half>();
-  f.template operator()<float>();
-}
-
 }  // namespace
 
 bool forward(const Geometry& g, DType type, const void* x, const float* w, const float* bias, void* y) {
   if (!is_meant(g) || is_narrow(g)) return false;
-  each_type(type, [&]<class T>() {
+  dispatch_network(type, [&]<class T>() {
     convolve(Sizes(g), g.n * g.ic, g.ic, g.oc / g.ic, static_cast<const T*>(x), w, bias, static_cast<T*>(y));
   });
   return true;
@@ -356,7 +350,7 @@ bool grad_input(const Geometry& g, DType type, const void* y, const float* w, vo
   const Tensor turned = empty_tensor({g.ic * s.taps()}, DType::float32);
   float* to = static_cast<float*>(turned.data_ptr());
   for (int64_t c = 0; c < g.ic; ++c) std::reverse_copy(w + c * s.taps(), w + (c + 1) * s.taps(), to + c * s.taps());
-  each_type(type, [&]<class T>() {
+  dispatch_network(type, [&]<class T>() {
     convolve(s, g.n * g.ic, g.ic, 1, static_cast<const T*>(y), to, nullptr, static_cast<T*>(x));
   });
   return true;

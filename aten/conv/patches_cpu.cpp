@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tapegrad/aten/copy/bytes.h"
+#include "tapegrad/aten/iterate/network_types.h"
 #include "tapegrad/aten/linalg/product/gemm.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/typed.h"
@@ -54,23 +55,13 @@ Tensor rows_of(const Geometry& g, const Tensor& input) {
   return rows;
 }
 
-template <class F>
-void with_type(DType type, F&& f) {
-  if (type == DType::float32)
-    f(float());
-  else if (type == DType::bfloat16)
-    f(BFloat16());
-  else
-    f(Half());
-}
-
 }  // namespace
 
 bool forward(const Geometry& g, const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& out) {
   const int64_t places = g.out_spatial();
   if (!is_cut(g, out.dtype()) || places < 64) return false;  // the products of fewer places are no faster than oneDNN
   const int64_t size = g.ic * g.kernel_spatial();
-  with_type(out.dtype(), [&]<class T>(T) {
+  dispatch_network(out.dtype(), [&]<class T>() {
     const Tensor rows = rows_of<T>(g, input);
     T* y = target_of<T>(out);
     if (bias.defined())
@@ -84,7 +75,7 @@ bool forward(const Geometry& g, const Tensor& input, const Tensor& weight, const
 bool grad_input(const Geometry& g, const Tensor& output, const Tensor& weight, const Tensor& out) {
   if (!is_cut(g, out.dtype())) return false;
   const int64_t places = g.out_spatial(), size = g.ic * g.kernel_spatial();
-  with_type(out.dtype(), [&]<class T>(T) {
+  dispatch_network(out.dtype(), [&]<class T>() {
     const Tensor rows = empty_tensor({g.n * places * size}, out.dtype());
     gemm_batched<T>(g.n, places, size, g.oc, 1, {target_of<T>(output), 1, places}, g.oc * places,
                     {target_of<T>(weight), size, 1}, 0, 0, target_of<T>(rows), size, places * size);
@@ -101,7 +92,7 @@ bool grad_input(const Geometry& g, const Tensor& output, const Tensor& weight, c
 bool grad_weight(const Geometry& g, const Tensor& output, const Tensor& input, const Tensor& out) {
   if (!is_cut(g, input.dtype())) return false;
   const int64_t places = g.out_spatial(), size = g.ic * g.kernel_spatial(), all = g.n * places;
-  with_type(input.dtype(), [&]<class T>(T) {
+  dispatch_network(input.dtype(), [&]<class T>() {
     const Tensor rows = rows_of<T>(g, input);
     // All images as one: the output's gradient with the images behind the channels.
     const T* y = target_of<T>(output);

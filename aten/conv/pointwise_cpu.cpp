@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tapegrad/aten/conv/parts.h"
+#include "tapegrad/aten/iterate/network_types.h"
 #include "tapegrad/aten/linalg/product/gemm.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/typed.h"
@@ -21,16 +22,6 @@ bool is_product(const Geometry& g, DType type) {
 // and 56 x 56 places: by AVX-512 1.3 to 1.9 times as fast forward and 1.0 to 2.0 backward, by AVX2 1.1 to 1.3 and 1.0
 // to 1.2. The gradient of the weight is faster for few places, too, since such layers have many weights.
 bool has_many_places(const Geometry& g) { return g.out_spatial() >= 64; }
-
-template <class F>
-void with_type(DType type, F&& f) {
-  if (type == DType::float32)
-    f(float());
-  else if (type == DType::bfloat16)
-    f(BFloat16());
-  else
-    f(Half());
-}
 
 // Tiles of the weight, each over all images, and where those are few, partial sums over ranges of images.
 template <class T>
@@ -60,7 +51,7 @@ void sum_of_products(const Geometry& g, const T* y, const T* x, float* w) {
 bool forward(const Geometry& g, const Tensor& input, const Tensor& weight, const Tensor& bias, const Tensor& out) {
   if (!is_product(g, out.dtype()) || !has_many_places(g)) return false;
   const int64_t places = g.out_spatial();
-  with_type(out.dtype(), [&]<class T>(T) {
+  dispatch_network(out.dtype(), [&]<class T>() {
     T* y = target_of<T>(out);
     if (bias.defined())
       for (int64_t i = 0; i < g.n * g.oc; ++i) std::fill_n(y + i * places, places, target_of<T>(bias)[i % g.oc]);
@@ -73,7 +64,7 @@ bool forward(const Geometry& g, const Tensor& input, const Tensor& weight, const
 bool grad_input(const Geometry& g, const Tensor& output, const Tensor& weight, const Tensor& out) {
   if (!is_product(g, out.dtype()) || !has_many_places(g)) return false;
   const int64_t places = g.out_spatial();
-  with_type(out.dtype(), [&]<class T>(T) {
+  dispatch_network(out.dtype(), [&]<class T>() {
     gemm_batched<T>(g.n, g.ic, places, g.oc, 1, {target_of<T>(weight), 1, g.ic}, 0, {target_of<T>(output), places, 1},
                     g.oc * places, 0, target_of<T>(out), places, g.ic * places);
   });
@@ -82,7 +73,7 @@ bool grad_input(const Geometry& g, const Tensor& output, const Tensor& weight, c
 
 bool grad_weight(const Geometry& g, const Tensor& output, const Tensor& input, const Tensor& out) {
   if (!is_product(g, input.dtype())) return false;
-  with_type(input.dtype(), [&]<class T>(T) {
+  dispatch_network(input.dtype(), [&]<class T>() {
     sum_of_products<T>(g, target_of<T>(output), target_of<T>(input), target_of<float>(out));
   });
   return true;

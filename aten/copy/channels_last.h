@@ -16,11 +16,6 @@ TG_API bool goes_along_channels(const Tensor& t, int64_t spatial);
 
 // The dtypes of such kernels: those that networks of images have.
 constexpr bool can_go_along_channels(DType t) { return is_half(t) || t == DType::float32; }
-template <class F>
-void dispatch_along(DType t, F&& f) {
-  if (t == DType::float32) return f.template operator()<float>();
-  t == DType::float16 ? f.template operator()<Half>() : f.template operator()<BFloat16>();
-}
 
 // What a kernel makes of its operand: of the same layout, or contiguous.
 TG_API TensorSpec spec_along_channels(const Tensor& from, DimVector sizes, int64_t spatial,

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/iterate/network_types.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/threads/serial_for.h"
 
@@ -80,7 +81,7 @@ template <class F>
 void gather_windows(const Windows& w, const Tensor& out, F&& f) {
   const int64_t channels = out.size(1);
   const Places in{w.in, channels}, from{w.out, channels};
-  dispatch_along(out.dtype(), [&]<class T>() {
+  dispatch_network(out.dtype(), [&]<class T>() {
     for_strips(out, w.in, w.in[2] + w.out[2], [&](const Strip& s, WorkCount& done) {
       int64_t first[3], last[3], at[3];
       w.rule[0].holding(s.z, first[0], last[0]);
@@ -106,7 +107,7 @@ bool max_windows(const Windows& w, const Tensor& any_input, size_t spatial, cons
                  const Tensor& indices) {
   if (!takes(any_input, spatial)) return false;
   const Tensor input = channels_last_or_copy(any_input);
-  dispatch_along(input.dtype(), [&]<class T>() {
+  dispatch_network(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     using Index = int32_t;  // as wide as the values
     const int64_t channels = input.size(1);
@@ -154,7 +155,7 @@ bool max_windows(const Windows& w, const Tensor& any_input, size_t spatial, cons
 bool mean_windows(const Windows& w, const Tensor& any_input, size_t spatial, int64_t divisor, const Tensor& out) {
   if (!takes(any_input, spatial)) return false;
   const Tensor input = channels_last_or_copy(any_input);
-  dispatch_along(out.dtype(), [&]<class T>() {
+  dispatch_network(out.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     constexpr int64_t kFew = 16;  // the places of wider windows are added up in parts, which loses fewer digits
     const int64_t channels = input.size(1);

@@ -7,14 +7,6 @@
 
 namespace tapegrad::cpu::TG_ISA {
 
-// f.template operator()<T>() for the dtypes that such products have.
-template <class F>
-void dispatch_weight_only(DType t, F&& f) {
-  if (t == DType::float32) return f.template operator()<float>();
-  if (t == DType::bfloat16) return f.template operator()<BFloat16>();
-  f.template operator()<Half>();
-}
-
 // `n` numbers as floats: themselves, or a copy.
 inline const float* as_floats(int64_t, const float* x, Tensor&) { return x; }
 template <class T>

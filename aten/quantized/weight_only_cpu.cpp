@@ -5,6 +5,7 @@
 
 #include "tapegrad/aten/iterate/blocks/float_vector.h"
 #include "tapegrad/aten/iterate/blocks/int8_blocks.h"
+#include "tapegrad/aten/iterate/network_types.h"
 #include "tapegrad/aten/linalg/product/gemm.h"
 #include "tapegrad/aten/linalg/product/skinny.h"
 #include "tapegrad/aten/onednn/product.h"
@@ -241,7 +242,7 @@ struct Int4Weight {
 
 void weight_int8pack_mm_cpu(const Tensor& input, const Tensor& mat2, const Tensor& scales, const Tensor& out) {
   if (out.numel() == 0) return;
-  dispatch_weight_only(out.dtype(), [&]<class T>() {
+  dispatch_network(out.dtype(), [&]<class T>() {
     multiply_int8<T>(input.size(0), mat2.size(0), input.size(1), data_of<T>(input), data_of<int8_t>(mat2),
                      data_of<T>(scales), target_of<T>(out));
   });
@@ -269,7 +270,7 @@ void convert_weight_to_int4pack_for_cpu_cpu(const Tensor& input, int64_t, const 
 void weight_int4pack_mm_for_cpu_cpu(const Tensor& input, const Tensor& mat2, int64_t group, const Tensor& scales,
                                     const Tensor& out) {
   if (out.numel() == 0) return;
-  dispatch_weight_only(out.dtype(), [&]<class T>() {
+  dispatch_network(out.dtype(), [&]<class T>() {
     const Int4Weight<T> w{mat2.size(0), input.size(1), group, data_of<uint8_t>(mat2), data_of<T>(scales)};
     w.multiply(input.size(0), data_of<T>(input), target_of<T>(out));
   });

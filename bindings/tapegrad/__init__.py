@@ -158,10 +158,9 @@ _LAZY_NAMES = {"Future": "futures", "GradScaler": "amp.grad_scaler", "ScriptModu
                                 "set_autocast_dtype", "set_autocast_enabled", "set_autocast_gpu_dtype"), "amp._state"),
                "lobpcg": "_root.lobpcg",
                **dict.fromkeys(("affine_grid_generator", "embedding_renorm_", "fake_quantize_per_channel_affine", "fake_quantize_per_tensor_affine",
-                                "has_lapack", "has_mkl", "has_openmp", "has_spectral"), "_root.lowlevel"),
-               **dict.fromkeys(("bilinear", "ctc_loss", "embedding_bag", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "native_batch_norm",
-                                "native_channel_shuffle", "native_dropout", "native_group_norm", "native_layer_norm", "set_anomaly_enabled"),
-                               "_root.native_forms")}
+                                "has_lapack", "has_mkl", "has_openmp", "has_spectral", "bilinear", "ctc_loss", "embedding_bag", "is_anomaly_check_nan_enabled",
+                                "is_anomaly_enabled", "native_batch_norm", "native_channel_shuffle", "native_dropout", "native_group_norm", "native_layer_norm",
+                                "set_anomaly_enabled"), "_root.lowlevel")}
 _DEFERRED = frozenset(("Event", "PyTorchFileReader", "PyTorchFileWriter", "Stream", "Tag", "_assert", "_assert_async", "bits8", "get_device_module", "jagged", "per_channel_affine", "per_channel_symmetric",
                    "per_tensor_affine", "per_tensor_symmetric", "qint32", "qint8", "quint2x4", "quint4x2", "quint8", "dsmm", "hsmm", "hspmm", "saddmm", "smm", "spmm", "sspaddmm",
                    "_convert_indices_from_coo_to_csr", "_convert_indices_from_csr_to_coo",
@@ -189,7 +188,7 @@ def __getattr__(name: str):
 def __dir__():
     """What people use. Names for old programs and for compilers, copies of views and in-place forms of functions are there and not listed."""
     old = {*_load(f"{_own_name}._root.legacy").__all__, *_load(f"{_own_name}.storage").__all__, "SymBool", "SymFloat", "SymInt", "annotations", *_DEFERRED}
-    old |= {name for name, module in _LAZY_NAMES.items() if module in ("_root.lowlevel", "_root.native_forms", "amp._state", "futures", "jit")}
+    old |= {name for name, module in _LAZY_NAMES.items() if module in ("_root.lowlevel", "amp._state", "futures", "jit")}
     return sorted(n for n in {*_dir(), *_LAZY_NAMES} - old if n.startswith("_") or not n.endswith(("_", "_copy")))
 
 

@@ -47,6 +47,10 @@ from ._root.lowlevel import (
     affine_grid_generator as affine_grid_generator, embedding_renorm_ as embedding_renorm_,
     fake_quantize_per_channel_affine as fake_quantize_per_channel_affine, fake_quantize_per_tensor_affine as fake_quantize_per_tensor_affine,
     has_lapack as has_lapack, has_mkl as has_mkl, has_openmp as has_openmp, has_spectral as has_spectral,
+    bilinear as bilinear, ctc_loss as ctc_loss, embedding_bag as embedding_bag, is_anomaly_check_nan_enabled as is_anomaly_check_nan_enabled,
+    is_anomaly_enabled as is_anomaly_enabled, native_batch_norm as native_batch_norm, native_channel_shuffle as native_channel_shuffle,
+    native_dropout as native_dropout, native_group_norm as native_group_norm, native_layer_norm as native_layer_norm,
+    set_anomaly_enabled as set_anomaly_enabled,
 )
 from ._root.lowrank import lu as lu, pca_lowrank as pca_lowrank, svd_lowrank as svd_lowrank
 from ._root.overloads import einsum as einsum, frobenius_norm as frobenius_norm, nuclear_norm as nuclear_norm, tensordot as tensordot

@@ -67,12 +67,9 @@ def _get_available_device_type() -> str | None:
 
 def _get_device_module(device_type: str):
     """The module of a kind of devices: tapegrad.cuda."""
-    import tapegrad
+    from ._root.deferred import get_device_module
 
-    module = getattr(tapegrad, device_type, None)
-    if module is None:
-        raise RuntimeError(f"Device '{device_type}' does not have a corresponding module registered as 'torch.{device_type}'.")
-    return module
+    return get_device_module(device_type)
 
 
 def _rebuild_tensor(storage, storage_offset, size, stride):

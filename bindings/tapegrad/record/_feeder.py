@@ -221,14 +221,9 @@ class Feeder:
             yield buffer.pop()
 
     def _joined(self, items):
-        samples: list = []
-        for item in items:
-            samples.append(item)
-            if len(samples) == self.batch:
-                yield self._collated(samples)
-                samples = []
-        if samples and not self.drop_last:
-            yield self._collated(samples)
+        from ..utils.data.sampler import batches_of
+
+        return map(self._collated, batches_of(items, self.batch, self.drop_last))
 
     def _collated(self, samples: list):
         """The samples as one batch, with the lengths of what was padded."""

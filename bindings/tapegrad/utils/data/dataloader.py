@@ -72,7 +72,6 @@ class DataLoader(Generic[_T]):
         self.worker_type = worker_type
         self.generator = generator
         self._iterable = isinstance(dataset, IterableDataset)
-        self._dataset_kind = _DatasetKind.Iterable if self._iterable else _DatasetKind.Map
         if self._iterable:
             for name, value in (("shuffle", shuffle), ("sampler", sampler), ("batch_sampler", batch_sampler)):
                 if value not in (None, False):
@@ -175,6 +174,10 @@ class DataLoader(Generic[_T]):
             n = n // self.batch_size if self.drop_last else (n + self.batch_size - 1) // self.batch_size
         self._said_length = n
         return n
+
+    @property
+    def _dataset_kind(self) -> int:
+        return _DatasetKind.Iterable if self._iterable else _DatasetKind.Map
 
     def _get_iterator(self) -> Iterator[Any]:
         return _SingleProcessDataLoaderIter(self) if self.num_workers == 0 else _MultiProcessingDataLoaderIter(self)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from .collate import default_collate
 from .dataset import Dataset, IterableDataset
-from .sampler import SequentialSampler
+from .sampler import SequentialSampler, batches_of
 from .worker import get_worker_info
 
 _T = TypeVar("_T")
@@ -204,14 +204,7 @@ class BatcherIterDataPipe(_InBatches, _Of):
     """Lists of batch_size items, the last of which may be shorter."""
 
     def __iter__(self):
-        batch: list = []
-        for item in self.datapipe:
-            batch.append(item)
-            if len(batch) == self.batch_size:
-                yield self.wrapper_class(batch)
-                batch = []
-        if batch and not self.drop_last:
-            yield self.wrapper_class(batch)
+        return map(self.wrapper_class, batches_of(self.datapipe, self.batch_size, self.drop_last))
 
 
 @functional_datapipe("unbatch")

@@ -121,6 +121,15 @@ class WeightedRandomSampler(Sampler):
         return self.num_samples
 
 
+def batches_of(items, batch_size: int, drop_last: bool):
+    """Lists of batch_size items, the last of which may be shorter, or is left out."""
+    items = iter(items)
+    while batch := list(itertools.islice(items, batch_size)):
+        if len(batch) < batch_size and drop_last:
+            return
+        yield batch
+
+
 class BatchSampler(Sampler):
     """Lists of batch_size indices from another sampler."""
 
@@ -134,11 +143,7 @@ class BatchSampler(Sampler):
         self.drop_last = drop_last
 
     def __iter__(self):
-        indices = iter(self.sampler)
-        while batch := list(itertools.islice(indices, self.batch_size)):
-            if len(batch) < self.batch_size and self.drop_last:
-                return
-            yield batch
+        return batches_of(self.sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
         n = len(self.sampler)
