@@ -593,3 +593,23 @@ def test_module_paths():
     with pytest.raises(TypeError, match="found"):
         collate([Box(1)], collate_fn_map=default_collate_fn_map)
     assert pin_memory({"a": [tg.ones(1), "x"]})["a"][1] == "x"
+
+
+@pytest.mark.parametrize("worker_type", ["process", "thread"])
+def test_a_forked_copy_of_a_persistent_pass_takes_nothing(worker_type):
+    it = iter(data.DataLoader(range(40), batch_size=2, num_workers=2, persistent_workers=True, worker_type=worker_type))
+    next(it)
+    child = os.fork()
+    if child == 0:
+        it.__del__()
+        os._exit(0)
+    for _ in range(500):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        pytest.fail("the forked copy waits for batches")
+    assert status == 0 and len(list(it)) == 19

@@ -354,6 +354,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             if self._persistent:
                 loader._workers = self._workers
         self._workers.user = weakref.ref(self)
+        self._pid = os.getpid()
         self._worker_pids = [p.pid for p in getattr(self._workers, "processes", ())]
         self._active = list(range(n))
         self._turn = 0
@@ -453,7 +454,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
             return
         if not self._persistent:
             workers.close()
-        elif not self._done and not workers._closed:
+        elif not self._done and not workers._closed and self._pid == os.getpid():  # a forked copy would take what the first process waits for
             try:
                 self._abandon()
             except Exception:  # at the end of the interpreter
