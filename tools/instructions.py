@@ -141,14 +141,21 @@ print("\\n".join(chosen))
 
 
 def count(build: Path, only: str = "") -> dict[str, float]:
-    """Instructions of one call, by its name."""
+    """Instructions of one call, by its name. Calls on a simulated device are counted in a process of their own: where there is a device,
+    recording asks it for more."""
+    counts = _count(build, only, {})
+    if (build / "lib" / "libtapegrad_cuda_sim.so").exists():
+        on_device = _count(build, only if "device" in only else "simulated device", {"TAPEGRAD_CUDA_SIMULATE": "1"})
+        counts |= {name: number for name, number in on_device.items() if only in name and "simulated device" in name}
+    return counts
+
+
+def _count(build: Path, only: str, environment: dict[str, str]) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         out = os.path.join(folder, "out")
         command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--dump-after={MARKER}", sys.executable, "-c",
                    CALLS + DRIVER.format(only=only, loops=LOOPS)]
-        environment = dict(os.environ, PYTHONPATH=str(build / "python"), PYTHONHASHSEED="0", TAPEGRAD_NUM_THREADS="1", OMP_NUM_THREADS="1")
-        if (build / "lib" / "libtapegrad_cuda_sim.so").exists():
-            environment["TAPEGRAD_CUDA_SIMULATE"] = "1"
+        environment = {**os.environ, "PYTHONPATH": str(build / "python"), "PYTHONHASHSEED": "0", "TAPEGRAD_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **environment}
         run = subprocess.run(command, env=environment, capture_output=True, text=True)
         if run.returncode:
             raise RuntimeError(run.stderr[-2000:])
