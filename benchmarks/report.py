@@ -57,12 +57,16 @@ def plot(cases: list[Case], peer: str, path: Path):
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     rows = [(f"{c.group}: {c.name}", c.ratio(peer)) for c in cases if c.ratio(peer) is not None][::-1]
     figure, axes = plt.subplots(figsize=(9, 0.22 * len(rows) + 1))
-    axes.barh([r[0] for r in rows], [r[1] for r in rows], color=["tab:green" if r[1] >= 1 else "tab:red" for r in rows])
+    axes.barh([r[0] for r in rows], [r[1] - 1 for r in rows], left=1, color=["tab:green" if r[1] >= 1 else "tab:red" for r in rows])
     axes.axvline(1, color="black", linewidth=0.8)
     axes.set_xscale("log")
+    axes.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")  # 2, not 2 x 10^0
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel(f"times faster than {peer}")
     axes.tick_params(axis="y", labelsize=6)
     figure.tight_layout()
