@@ -4,7 +4,12 @@
 # compares the files (#pragma once), so that one made before a comment changed is of no use. It is made without the old one
 # beside it, which would be read in place of the headers. The namespace keeps out what was cached before this was so.
 # Every file that is compiled would hash its 100 MB once more; CCACHE_PCH_EXTSUM takes the checksum that is left beside it.
+# The compiler's name is part of the key, and Debian's Python tells pip's builds another one (x86_64-linux-gnu-g++) of the same program.
 export CCACHE_PCH_EXTSUM=1
+cache=$1 compiler=$2
+shift 2
+plain=$(command -v g++) && [ "$plain" -ef "$compiler" ] && compiler=$plain
+set -- "$cache" "$compiler" "$@"
 case " $* " in
   *" c++-header "*)
     CCACHE_DEPEND=1 CCACHE_NAMESPACE=headers

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 
+#include "tapegrad/c10/environment.h"
 #include "tapegrad/c10/memory/proc_file.h"
 #include "tapegrad/distributed/local/local_backend.h"
 #include "tapegrad/distributed/local/process.h"
@@ -33,8 +33,7 @@ std::string machine() {
 
 // Whether this process can share memory with others of its machine and user.
 bool can_share_memory() {
-  const char* wish = std::getenv("TAPEGRAD_SHARED_MEMORY");
-  if (wish != nullptr && std::strcmp(wish, "0") == 0) return false;
+  if (!environment_flag("TAPEGRAD_SHARED_MEMORY", true)) return false;
   try {
     (void)shared::exchange().allocate(1);
   } catch (const std::exception&) {  // no memory files or no sockets in this container

@@ -192,6 +192,9 @@ def __dir__():
     return sorted(n for n in {*_dir(), *_LAZY_NAMES} - old if n.startswith("_") or not n.endswith(("_", "_copy")))
 
 
-if _importlib.import_module("os").environ.get("TAPEGRAD_RECORD") == "1":
-    _load(f"{_own_name}.record").modules(True)
+if _ours := [_n for _n in _importlib.import_module("os").environ if _n.startswith("TAPEGRAD_")]:
+    _environment = _load(f"{_own_name}._root.environment")
+    _environment.warn_of_unknown(_ours)
+    if _environment.flag("TAPEGRAD_RECORD"):
+        _load(f"{_own_name}.record").modules(True)
 _C._whole = True  # an import that was interrupted before this line may be repeated

@@ -1,4 +1,4 @@
-"""What a misspelt name may have meant."""
+"""What a misspelt name may have meant, and why a name or a module of PyTorch is not there."""
 
 import sys
 
@@ -15,6 +15,33 @@ _ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and
            **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize", "quantized",
                             "quantizable", "intrinsic"), QUANTISED),
            **dict.fromkeys(("_scaled_mm", "_scaled_grouped_mm"), _FLOAT8), "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
+
+# The same of modules and of all that is below them; the longest path counts. Other modules of PyTorch have no reason of their own.
+NO_GRAPHS = "programs are not recorded as graphs: tapegrad runs eagerly"
+NO_ARCHIVES = "archives of code are neither written nor read\nsave and load the state_dict, and keep the code"
+_ABSENT_MODULES = {"nested": _ABSENT["nested"], "fx": NO_GRAPHS, "package": NO_ARCHIVES, "masked.maskedtensor": _MASKED,
+                   **dict.fromkeys(("ao", "quantization", "nn.intrinsic", "nn.qat", "nn.quantizable", "nn.quantized"), QUANTISED),
+                   "ao.pruning": "schedules that prune are not there: nn.utils.prune prunes", "jit": "functions and modules run as they are: jit.trace makes programs of them",
+                   "onnx": "onnx.export translates the operators that docs/onnx.md lists by tables of its own",
+                   "export": "export.export writes programs down by public functions, without graphs", "nativert": NO_GRAPHS,
+                   "distributed": "docs/distributed.md says what distributed has", "distributed.elastic": "distributed.run starts the ranks of one machine",
+                   "distributed.checkpoint": "checkpoints have one form here: a folder that save() and load() know",
+                   "cuda": "docs/cuda.md says what is there for GPUs", "backends": "switches of libraries that tapegrad does not use are not there",
+                   "sparse.semi_structured": "matrices with two of four elements are not sparse tensors here: COO, CSR, CSC, BSR and BSC are there",
+                   "utils.hipify": "AMD's GPUs are not supported", "utils.data.datapipes": "chains over data sets are in utils.data.pipes"}
+
+
+def why_no_module(path: str) -> str:
+    """Why there is no module of this path below the root, in one sentence; empty where nothing more is known."""
+    while path and path not in _ABSENT_MODULES:
+        path = path.rpartition(".")[0]
+    return _ABSENT_MODULES.get(path, "")
+
+
+def no_module(name: str, shown: str) -> ModuleNotFoundError:
+    """The error of an import of a module that is not there; `shown`: its name as the program writes it."""
+    return ModuleNotFoundError(f"No module named {shown!r}: {why_no_module(name.partition('.')[2]) or 'docs/compat.md says what tapegrad leaves out'}", name=shown)
+
 
 # The same of a tensor's methods.
 ABSENT_METHODS = {**dict.fromkeys(("dequantize", "int_repr", "q_scale", "q_zero_point", "qscheme"), QUANTISED),
@@ -58,14 +85,28 @@ def did_you_mean(name: str, candidates) -> str:
     return f"\ndid you mean '{close[0]}'?" if close else ""
 
 
-def no_attribute(module: str, name: str, candidates) -> AttributeError:
+def _is_from_import() -> bool:
+    """Whether the program asks by `from module import name`, whose error Python makes itself, without ours, where it gets an AttributeError."""
+    from opcode import opmap
+
+    frame = sys._getframe(2)  # of no_attribute's caller
+    while frame is not None and frame.f_code.co_name in ("__getattr__", "get"):  # of a module, and of compat/importer.py
+        frame = frame.f_back
+    return frame is not None and frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
+
+
+def no_attribute(module: str, name: str, candidates) -> AttributeError | ImportError:
     """The error of a module that has no such name."""
     hint = f": {_ABSENT[name]}" if name in _ABSENT else "" if name.startswith("_") else \
         (_elsewhere(name) if module == __package__ else "") or did_you_mean(name, candidates)
+    if not hint and (why := why_no_module(module.partition(".")[2])):
+        hint = f": {why}"
     compat = sys.modules.get(f"{__package__}.compat")
     if compat is not None and compat.is_installed():
         vision = f"{__package__}.vision"
         theirs = module.replace(vision, "torchvision", 1) if module.startswith(vision) else module.replace(__package__, "torch", 1)
         hint = hint or f"\n{theirs} is {module} here: dir({theirs}) lists its names, docs/compat.md what tapegrad leaves out"
         module = theirs
+    if _is_from_import():
+        return ImportError(f"cannot import name '{name}' from '{module}'{hint}", name=module)
     return AttributeError(f"module '{module}' has no attribute '{name}'{hint}", name=name)

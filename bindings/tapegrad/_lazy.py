@@ -69,6 +69,12 @@ def more_names(module: str, parts=()):
     return __getattr__, __dir__
 
 
+def is_import() -> bool:
+    """Whether a finder, which asks, was asked by an import: others (importlib.util.find_spec) want to know whether there is such a module."""
+    frame = sys._getframe(2)  # of importlib's loop over finders
+    return frame.f_back is not None and frame.f_back.f_code.co_name == "_find_and_load_unlocked"
+
+
 class _TableFinder:
     """Finds the modules of compat/names.py, last of all: an import that finds a file does not come here."""
 
@@ -76,7 +82,10 @@ class _TableFinder:
     def find_spec(name: str, path=None, target=None):
         if not name.startswith(f"{_ROOT}.") or name.startswith(_COMPAT):
             return None
-        return load(f"{_COMPAT}.importer").spec(name)
+        found = load(f"{_COMPAT}.importer").spec(name)
+        if found is None and is_import():
+            raise load(f"{_ROOT}._hints").no_module(name, name)
+        return found
 
 
 sys.meta_path.append(_TableFinder)

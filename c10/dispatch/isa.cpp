@@ -1,12 +1,39 @@
 // The instruction set of the kernels. A separate file, so that it can be used without linking operators.
-#include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "tapegrad/c10/dispatch/kernel_table.h"
+#include "tapegrad/c10/environment.h"
 
 namespace tapegrad {
 
 namespace {
+
+constexpr Isa kCompiled[] = {
+#if defined(TG_HAVE_ISA_GENERIC)
+    Isa::Generic,
+#endif
+#if defined(TG_HAVE_ISA_AVX2)
+    Isa::Avx2,
+#endif
+#if defined(TG_HAVE_ISA_AVX512)
+    Isa::Avx512,
+#endif
+};
+
+// Lowered to what TAPEGRAD_ISA names, where kernels are compiled for it and the processor has it.
+Isa lowered(Isa best) {
+  const char* wish = environment_text("TAPEGRAD_ISA");
+  if (wish == nullptr) return best;
+  std::string allowed;
+  for (Isa isa : kCompiled) {
+    if (isa > best) break;
+    if (std::string_view(wish) == isa_name(isa)) return isa;
+    allowed += (allowed.empty() ? "" : " or ") + std::string(isa_name(isa));
+  }
+  refuse_environment("TAPEGRAD_ISA", allowed);
+  return best;
+}
 
 Isa detect_isa() {
   Isa best = Isa::Generic;
@@ -23,11 +50,7 @@ Isa detect_isa() {
     best = Isa::Avx512;
 #endif
 #endif
-  if (const char* wish = std::getenv("TAPEGRAD_ISA")) {
-    for (Isa isa : {Isa::Generic, Isa::Avx2, Isa::Avx512})
-      if (std::string_view(wish) == isa_name(isa) && isa < best) best = isa;
-  }
-  return best;
+  return lowered(best);
 }
 
 }  // namespace

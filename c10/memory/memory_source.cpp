@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <cstring>
 
+#include "tapegrad/c10/environment.h"
 #include "tapegrad/c10/memory/proc_file.h"
 
 namespace tapegrad {
@@ -61,11 +60,6 @@ void ask_for_huge_pages(char* p, size_t nbytes) noexcept {
 
 class SystemMemory final : public MemorySource {
  public:
-  SystemMemory() {
-    const char* setting = std::getenv("TAPEGRAD_HUGE_PAGES");
-    huge_pages_ = setting == nullptr || std::strcmp(setting, "0") != 0;
-  }
-
   void* reserve(size_t nbytes) noexcept override {
     // The kernel aligns to small pages: ask for one huge page more and cut off both ends.
     const size_t padded = nbytes + kHugePage;
@@ -97,7 +91,7 @@ class SystemMemory final : public MemorySource {
   }
 
  private:
-  bool huge_pages_;
+  const bool huge_pages_ = environment_flag("TAPEGRAD_HUGE_PAGES", true);
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tapegrad/c10/environment.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/memory/proc_file.h"
 #include "tapegrad/c10/threads/parallel.h"
@@ -17,8 +18,9 @@ namespace {
 
 constexpr int kMaxThreads = 1024;
 
-// The number in an environment variable, or 0. OMP_NUM_THREADS may be a list of numbers; the first counts.
-int from_environment(const char* name) {
+// The number in a variable that others read, too, or 0. OMP_NUM_THREADS may be a list of numbers; the first counts.
+// libgomp says what is wrong.
+int of_others(const char* name) {
   const char* text = std::getenv(name);
   if (text == nullptr) return 0;
   const long n = std::strtol(text, nullptr, 10);
@@ -44,9 +46,9 @@ int quota() {
 }
 
 int default_threads() {
-  if (int n = from_environment("TAPEGRAD_NUM_THREADS")) return n;
-  if (int n = from_environment("OMP_NUM_THREADS")) return n;
-  const int ranks = std::max(1, from_environment("LOCAL_WORLD_SIZE"));
+  if (const auto n = environment_number("TAPEGRAD_NUM_THREADS", 0, 1, kMaxThreads)) return static_cast<int>(n);
+  if (int n = of_others("OMP_NUM_THREADS")) return n;
+  const int ranks = std::max(1, of_others("LOCAL_WORLD_SIZE"));
   return std::clamp(std::min(processors(), quota()) / ranks, 1, kMaxThreads);
 }
 

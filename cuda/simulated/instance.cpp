@@ -34,7 +34,10 @@ Options options_from_environment() {
     options.schedule = Schedule::Eager;
   } else if (schedule.substr(0, 7) == "random:") {
     options.schedule = Schedule::Random;
-    options.seed = std::strtoull(text + 7, nullptr, 10);
+    char* end = nullptr;
+    options.seed = std::strtoull(text + 7, &end, 10);
+    TG_CHECK(*end == '\0' && end != text + 7, Value,
+             "TAPEGRAD_CUDA_SIMULATE_SCHEDULE: expected a number after 'random:': got '{}'", schedule);
   } else {
     TG_CHECK(schedule.empty() || schedule == "lazy", Value,
              "TAPEGRAD_CUDA_SIMULATE_SCHEDULE: expected lazy, eager or random:SEED: got '{}'", schedule);

@@ -12,6 +12,7 @@
 #include <numbers>
 
 #include "tapegrad/c10/dispatch/kernel_table.h"
+#include "tapegrad/c10/environment.h"
 
 #if defined(__x86_64__)
 #include <xbyak/xbyak.h>
@@ -23,10 +24,7 @@ namespace {
 
 std::atomic<int64_t> live{0};
 std::atomic<bool>& enabled() {
-  static std::atomic<bool> on = [] {
-    const char* wish = std::getenv("TAPEGRAD_LOOPS");
-    return wish == nullptr || std::string_view(wish) != "0";
-  }();
+  static std::atomic<bool> on = environment_flag("TAPEGRAD_LOOPS", true);
   return on;
 }
 

@@ -9,6 +9,8 @@ import importlib.metadata
 import importlib.util
 import sys
 
+from .._hints import no_module
+from .._lazy import is_import
 from . import places
 
 _ROOT = __package__.partition(".")[0]
@@ -55,6 +57,8 @@ class TorchFinder(importlib.metadata.DistributionFinder):
             except ModuleNotFoundError:
                 found = None
             if found is None:
+                if is_import():
+                    raise no_module(ours, name)
                 return None
         module = importlib.import_module(ours)
         places.rename()

@@ -29,7 +29,7 @@ MODULES: dict[str, Module | SecondPath] = {}
 
 # Compilers: functions come back as they are, switches are kept.
 
-_NO_GRAPHS = "programs are not recorded as graphs: tapegrad runs eagerly"
+_NO_GRAPHS = _hints.NO_GRAPHS
 _NO_COMPILER = "nothing is compiled: tapegrad runs eagerly"
 _NO_FAKES = 'there are no fake tensors: tensors on the device "meta" have shapes and no data'
 
@@ -129,7 +129,7 @@ MODULES.update({
 # Programs and models for elsewhere.
 
 _NO_ONNX = "this way of exporting to ONNX is not there\nuse onnx.export, which translates the operators that docs/onnx.md lists"
-_NO_ARCHIVES = "archives of code are neither written nor read\nsave and load the state_dict, and keep the code"
+_NO_ARCHIVES = _hints.NO_ARCHIVES
 _NO_LIBRARIES = "libraries that were compiled for PyTorch cannot be loaded"
 _NO_EXTENSIONS = ("extensions are written for PyTorch's C++ interface, which is not here\n"
                   "programs in C++ include tapegrad/tapegrad.h; from Python, most extensions have an implementation in tensor operators, too")

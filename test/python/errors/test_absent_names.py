@@ -1,9 +1,12 @@
 """What is not here says so in a sentence, what is elsewhere says where, and what cannot be sent to a process is named."""
 
+import importlib
+import importlib.util
 import pickle
 import re
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 import tapegrad as tg
@@ -21,6 +24,59 @@ def test_absent_names_say_why(module, name, text):
     with pytest.raises(AttributeError, match=f"^{re.escape(f'module {module.__name__!r} has no attribute {name!r}: {text}')}$"):
         getattr(module, name)
     assert not hasattr(module, name)  # a program that asks takes its other way
+
+
+def error_of(line):
+    with pytest.raises(ImportError) as raised:
+        exec(line, {})
+    return f"{type(raised.value).__name__}: {raised.value}"
+
+
+@pytest.mark.parametrize("line, text", [
+    ("import tapegrad.nested", "ModuleNotFoundError: No module named 'tapegrad.nested': there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work"),
+    ("from tapegrad import nested", "ImportError: cannot import name 'nested' from 'tapegrad': there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work"),
+    ("from tapegrad.masked import MaskedTensor", "ImportError: cannot import name 'MaskedTensor' from 'tapegrad.masked': there are no masked tensors: the functions of masked take a "
+                                                 "mask as an argument, masked.mean(x, mask=mask)"),
+    ("from tapegrad.fx.passes import x", "ModuleNotFoundError: No module named 'tapegrad.fx.passes': programs are not recorded as graphs: tapegrad runs eagerly"),
+    ("from tapegrad.fx import PythonCode", "ImportError: cannot import name 'PythonCode' from 'tapegrad.fx': programs are not recorded as graphs: tapegrad runs eagerly"),
+    ("from tapegrad import Linear", "ImportError: cannot import name 'Linear' from 'tapegrad'\nit is tapegrad.nn.Linear"),
+    ("from tapegrad.nn import Linaer", "ImportError: cannot import name 'Linaer' from 'tapegrad.nn'\ndid you mean 'Linear'?"),
+    ("import tapegrad.utils.viz", "ModuleNotFoundError: No module named 'tapegrad.utils.viz': docs/compat.md says what tapegrad leaves out"),
+])
+def test_imports_of_what_is_absent_say_why(line, text):
+    assert tg.nn.Linear  # loaded
+    assert error_of(line) == text
+
+
+def test_under_pytorchs_name_they_say_so_too():
+    tg.compat.install()
+    try:
+        assert error_of("from torch.nested import nested_tensor").startswith("ModuleNotFoundError: No module named 'torch.nested': there are no nested tensors")
+        assert error_of("from torch import nested").startswith("ImportError: cannot import name 'nested' from 'torch': there are no nested tensors")
+        assert importlib.util.find_spec("torch.nested") is None
+    finally:
+        tg.compat.uninstall()
+
+
+def test_no_module_of_pytorch_fails_in_another_way():
+    """Every public file of PyTorch: its module is here, or its import says in a sentence why it is not; who asks whether it is there gets a no."""
+    found = importlib.util.find_spec("torch")
+    if found is None:
+        pytest.skip("PyTorch is not installed")
+    root, bare = Path(found.origin).parent, []
+    paths = sorted({".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__") for file in root.rglob("*.py")} - {"__init__"})
+    public = [path for path in paths if "-" not in path and not any(part.startswith("_") or part in ("test", "include", "share", "bin") for part in path.split("."))]
+    assert len(public) > 500
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for path in public:
+            try:
+                importlib.import_module(f"tapegrad.{path}")
+            except ModuleNotFoundError as error:
+                if not re.search(r"^No module named '[\w.]+'(: \w.+|; '[\w.]+' is not a package)", str(error)):
+                    bare.append(str(error))
+    assert bare == []
+    assert importlib.util.find_spec("tapegrad.nested") is None
 
 
 @pytest.mark.parametrize("name, place", [("memory_summary", "cuda"), ("Linear", "nn"), ("DataLoader", "utils.data")])

@@ -1,9 +1,9 @@
 """Making groups: the engine or the Python backend of a name, and groups of some of the world's ranks."""
 
 import hashlib
-import os
 from datetime import timedelta
 
+from ..._root.environment import choice
 from ..._warn import warn
 from ..constants import default_pg_nccl_timeout, default_pg_timeout
 from ._available import is_nccl_available, mpi_is_there
@@ -35,8 +35,7 @@ def _check_timeout(timeout, backend) -> timedelta:
 
 def _engine_of(backend: str, size: int) -> str:
     """The engine's name for a backend's: $TAPEGRAD_DISTRIBUTED_ENGINE decides first."""
-    chosen = os.environ.get("TAPEGRAD_DISTRIBUTED_ENGINE")
-    if chosen:
+    if chosen := choice("TAPEGRAD_DISTRIBUTED_ENGINE", ("auto", "shared", "gloo", "mpi")):
         return chosen
     names = set(BackendConfig(backend).device_backend_map.values())
     if Backend.MPI in names and size > 1:

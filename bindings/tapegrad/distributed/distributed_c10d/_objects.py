@@ -6,11 +6,11 @@ runs what the sender wrote. A rank whose object cannot be sent tells the others,
 
 import copy
 import io
-import os
 import pickle
 
 from ... import empty, frombuffer, int64, uint8
 from ... import tensor as make_tensor
+from ..._root.environment import flag
 from . import _collectives as c
 from ._collectives import _check_list_of_root
 from ._point_to_point import _check_not_self, irecv, recv, send
@@ -20,7 +20,7 @@ from ._world import _canonicalize_group_rank, _member, get_global_rank
 __all__ = ["all_gather_object", "allow_pickle", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
            "send_object_list"]
 
-_allowed = os.environ.get("TAPEGRAD_ALLOW_PICKLE", "0") not in ("", "0")
+_allowed = flag("TAPEGRAD_ALLOW_PICKLE")
 _PLAIN, _PICKLED = b"d", b"p"  # the first byte says how the rest was written
 _SWITCH = "tapegrad.distributed.allow_pickle(True) or TAPEGRAD_ALLOW_PICKLE=1 on all ranks allows it; only among processes that you trust: " \
           "reading a pickle runs what the sender wrote"

@@ -176,7 +176,10 @@ def get_debug_level() -> DebugLevel:
     """The level that the environment asks for."""
     import os
 
-    return DebugLevel.__members__.get(os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF").upper(), DebugLevel.OFF)
+    try:
+        return DebugLevel[(os.environ.get("TORCH_DISTRIBUTED_DEBUG") or "OFF").upper()]
+    except KeyError:
+        raise ValueError("The value of TORCH_DISTRIBUTED_DEBUG must be OFF, INFO, or DETAIL.") from None
 
 
 class _WorldOfAll(type):

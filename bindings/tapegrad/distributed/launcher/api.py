@@ -47,8 +47,12 @@ class LaunchConfig:
         if self.start_method not in ("spawn", "fork", "forkserver"):
             raise ValueError(f"LaunchConfig: start_method must be spawn, fork or forkserver: got {self.start_method!r}")
         if self.shutdown_timeout is None:
-            self.shutdown_timeout = float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30"))
-        elif self.shutdown_timeout < 0:
+            given = os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30")
+            try:
+                self.shutdown_timeout = float(given)
+            except ValueError:
+                raise ValueError(f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT: expected a number of seconds: got {given!r}") from None
+        if self.shutdown_timeout < 0:
             raise ValueError(f"shutdown_timeout must be non-negative, got {self.shutdown_timeout}")
         self.logs_specs = self.logs_specs or DefaultLogsSpecs()
         self.run_id = str(self.run_id or uuid.uuid4())
