@@ -55,7 +55,7 @@ file(GLOB_RECURSE shared_sources CONFIGURE_DEPENDS
   "${PROJECT_SOURCE_DIR}/test/cpp/distributed/reduce_test.cpp")
 list(FILTER shared_sources EXCLUDE REGEX "/distributed/(gloo|mpi)/|_cpu\\.cpp$")
 # These lead to the operators.
-list(FILTER shared_sources EXCLUDE REGEX "(kernel_table|tensor_impl_test|simulated_nccl|distributed/(group/.*|reducer))\\.cpp$")
+list(FILTER shared_sources EXCLUDE REGEX "(kernel_table|tensor_impl_test|simulated_(nccl|solver)|distributed/(group/.*|reducer))\\.cpp$")
 if(TARGET tapegrad_tests AND TG_SANITIZE MATCHES "thread")
   foreach(isa ${TG_ISAS})
     add_library(tapegrad_shared_${isa} OBJECT EXCLUDE_FROM_ALL "${PROJECT_SOURCE_DIR}/distributed/reduce_cpu.cpp")

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "tapegrad/c10/macros.h"
+#include "tapegrad/cuda/libraries/function.h"
 
 namespace tapegrad::cuda {
 
@@ -22,6 +23,10 @@ class Library {
   bool available() noexcept;    // opens it
   std::string why_not();        // one sentence; "" where it is available
   void* symbol(const char* s);  // Runtime, with that sentence, or when the library has no such function
+  template <class F>
+  void find(LibraryFunction<F>& function, const char* s) {
+    function.assign(symbol(s));
+  }
   template <class F>
   void find(F*& function, const char* s) {
     function = reinterpret_cast<F*>(symbol(s));

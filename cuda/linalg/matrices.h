@@ -82,6 +82,19 @@ TG_DEVICE T times(real_t<T> a, const T& x) {
   else
     return a * x;
 }
+// One triangle with its diagonal, and zeros: element n of dense matrices of `to`'s sizes. Of Hermitian matrices the
+// diagonal is real.
+template <class T>
+struct TrianglePart {
+  MatrixBatch<T> from, to;
+  bool upper, hermitian;
+  TG_DEVICE void operator()(int64_t n) const {
+    const int64_t i = n % to.rows, j = n / to.rows % to.cols, m = n / (to.rows * to.cols);
+    const T v = (upper ? i <= j : i >= j) ? from[m][i * from.row + j * from.col] : T(0);
+    to[m][i * to.row + j * to.col] = hermitian && i == j ? T(real_part(v)) : v;
+  }
+};
+
 // c - a b
 template <class T>
 TG_DEVICE T minus_product(const T& c, const T& a, const T& b) {

@@ -1,9 +1,10 @@
-// QR factors and products of reflections: a block of threads per matrix.
+// QR factors and products of reflections: by the library for large matrices, else a block of threads per matrix.
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/linalg/block_lu.h"
 #include "tapegrad/cuda/linalg/block_qr.h"
+#include "tapegrad/cuda/linalg/factor/large.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -26,15 +27,6 @@ TG_KERNEL void product_kernel(MatrixBatch<T> a, int64_t lda, const T* tau, int64
     block_reflections<T>(a[m], lda, tau + m * many, many, 0, q[m], ldq, q.rows, q.cols);
 }
 
-template <class T>
-struct UpperPart {
-  MatrixBatch<T> from, to;
-  TG_DEVICE void operator()(int64_t n) const {
-    const int64_t i = n % to.rows, j = n / to.rows % to.cols, m = n / (to.rows * to.cols);
-    to[m][i * to.row + j * to.col] = i <= j ? from[m][i * from.row + j * from.col] : T(0);
-  }
-};
-
 // By columns.
 Tensor matrices_like(const Tensor& A) {
   DimVector sizes(A.sizes());
@@ -44,14 +36,16 @@ Tensor matrices_like(const Tensor& A) {
 
 template <class T>
 void factor(const Work& work, const Tensor& A, const Tensor& out, const Tensor& tau) {
+  if (large::qr(work, A, out, tau)) return;
   const MatrixBatch<T> a(A, 2), to(out, 2);
   launch_matrices(work, &factor_kernel<T>, a.count, std::max(a.rows, a.cols), a, to, to.leading(), target_of<T>(tau));
 }
 template <class T>
-void product(const Work& work, const Tensor& A, const Tensor& tau, int64_t many, const Tensor& Q) {
+void product(const Work& work, const Tensor& A, const Tensor& tau, const Tensor& Q) {
+  if (large::reflections(work, A, tau, Q)) return;
   const MatrixBatch<T> a(A, 2), q(Q, 2);
-  launch_matrices(work, &product_kernel<T>, q.count, std::max(q.rows, q.cols), a, a.leading(), data_of<T>(tau), many, q,
-                  q.leading());
+  launch_matrices(work, &product_kernel<T>, q.count, std::max(q.rows, q.cols), a, a.leading(), data_of<T>(tau),
+                  tau.size(-1), q, q.leading());
 }
 
 }  // namespace
@@ -64,8 +58,8 @@ void qr_cuda(const Tensor& A, std::string_view mode, const Tensor& Q, const Tens
     const MatrixBatch<T> f(factors, 2), r(R, 2);
     const Tensor tau = empty_tensor({f.count, k}, A.dtype(), A.device());
     factor<T>(work, A, factors, tau);
-    for_elements(work, R.numel(), UpperPart<T>{f, r});
-    if (mode != "r") product<T>(work, factors, tau, k, Q);
+    for_elements(work, R.numel(), TrianglePart<T>{f, r, true, false});
+    if (mode != "r") product<T>(work, factors, tau, Q);
   });
 }
 
@@ -78,7 +72,7 @@ void householder_product_cuda(const Tensor& A, const Tensor& tau, const Tensor& 
   const Tensor factors = matrices_like(A), taus = contiguous_or_copy(tau);
   copy_any(factors, A, true);
   const Work work(A.device(), {&factors, &taus, &out});
-  dispatch_lapack(A.dtype(), [&]<class T>() { product<T>(work, factors, taus, tau.size(-1), out); });
+  dispatch_lapack(A.dtype(), [&]<class T>() { product<T>(work, factors, taus, out); });
 }
 
 }  // namespace tapegrad::cuda

@@ -1,8 +1,10 @@
-// LU and Cholesky factors, inverses, determinants and solutions of linear equations: a block of threads per matrix.
+// LU and Cholesky factors, inverses, determinants and solutions of linear equations: by the library for large matrices,
+// else a block of threads per matrix.
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/cuda/kernels.h"
 #include "tapegrad/cuda/launch/value_fault.h"
 #include "tapegrad/cuda/linalg/block_lu.h"
+#include "tapegrad/cuda/linalg/factor/large.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -59,6 +61,7 @@ TG_KERNEL void factor_kernel(MatrixBatch<T> a, MatrixBatch<T> lu, int64_t ld, in
 // The results `pivots` and `info` are dense, as their shape functions say.
 template <class T>
 void factor(const Work& work, const Tensor& A, const Tensor& LU, const Tensor& pivots, const Tensor& info) {
+  if (large::lu(work, A, LU, pivots, info)) return;
   const MatrixBatch<T> a(A, 2), lu(LU, 2);
   launch_matrices(work, &factor_kernel<T>, a.count, std::min(a.rows, a.cols), a, lu, lu.leading(),
                   target_of<int>(pivots), info.defined() ? target_of<int>(info) : nullptr);
@@ -72,6 +75,16 @@ TG_KERNEL void solve_kernel(MatrixBatch<T> lu, MatrixBatch<int> pivots, MatrixBa
     block_load(b[m], b.row, b.col, x.rows, x.cols, x[m], ldx);
     block_lu_solve<T>(lu[m], lu.row, lu.col, pivots[m], adjoint, x.rows, x[m], ldx, x.cols);
   }
+}
+// Pivots within bounds.
+template <class T>
+void substitute_factors(const Work& work, const Tensor& LU, const Tensor& pivots, const Tensor& B, bool adjoint,
+                        const Tensor& X) {
+  if (large::lu_solve(work, LU, pivots, B, adjoint, X)) return;
+  const IntSpan batch = batch_of(X);
+  const MatrixBatch<T> x(X, 2);
+  launch_matrices(work, &solve_kernel<T>, x.count, std::max(x.rows, x.cols), MatrixBatch<T>(LU, 2, batch),
+                  MatrixBatch<int>(pivots, 1, batch), MatrixBatch<T>(B, 2, batch), x, x.leading(), adjoint);
 }
 template <class T>
 TG_KERNEL void invert_kernel(MatrixBatch<T> lu, const int* pivots, const int* infos, MatrixBatch<T> x, int64_t ldx) {
@@ -171,10 +184,11 @@ struct OrderOf {
 void cholesky_ex_cuda(const Tensor& A, bool upper, bool check_errors, const Tensor& L, const Tensor& info) {
   {
     const Work work(A.device(), {&A, &L, &info});
-    dispatch_lapack(A.dtype(), [&]<class T>() {
-      const MatrixBatch<T> a(A, 2), out(L, 2);
-      launch_matrices(work, &cholesky_kernel<T>, a.count, a.rows, a, out, MatrixBatch<int>(info, 0), upper);
-    });
+    if (!large::cholesky(work, A, upper, L, info))
+      dispatch_lapack(A.dtype(), [&]<class T>() {
+        const MatrixBatch<T> a(A, 2), out(L, 2);
+        launch_matrices(work, &cholesky_kernel<T>, a.count, a.rows, a, out, MatrixBatch<int>(info, 0), upper);
+      });
   }
   if (check_errors) check_infos("linalg.cholesky", info, kNotPositive);
 }
@@ -193,16 +207,17 @@ void inv_ex_cuda(const Tensor& A, bool check_errors, const Tensor& inverse, cons
     const Work work(A.device(), {&A, &inverse, &info});
     const Tensor LU = empty_tensor(A.sizes(), A.dtype(), A.device());
     const int64_t n = A.size(-1);
-    const Tensor pivots = empty_tensor({info.numel() * n}, DType::int32, A.device());
+    const Tensor pivots = empty_tensor(batch_of(A, 1), DType::int32, A.device());
     dispatch_lapack(A.dtype(), [&]<class T>() {
       const Tensor columns = raw::transpose(LU, -2, -1);
       factor<T>(work, A, columns, pivots, info);
+      if (large::lu_solve(work, columns, pivots, {}, false, inverse)) return;
       const MatrixBatch<T> x(inverse, 2);
       launch_matrices(work, &invert_kernel<T>, x.count, n, MatrixBatch<T>(columns, 2), data_of<int>(pivots),
                       data_of<int>(info), x, x.leading());
     });
   }
-  if (check_errors) check_infos("linalg.inv", info, kSingular);
+  if (check_errors) check_infos("linalg.inv", info, kNotInvertible);
 }
 
 void solve_cuda(const Tensor& A, const Tensor& B, const Tensor& X, const Tensor& LU, const Tensor& pivots,
@@ -210,10 +225,7 @@ void solve_cuda(const Tensor& A, const Tensor& B, const Tensor& X, const Tensor&
   const Work work(A.device(), {&A, &B, &X, &LU, &pivots, &info});
   dispatch_lapack(A.dtype(), [&]<class T>() {
     factor<T>(work, A, LU, pivots, info);
-    const IntSpan batch = batch_of(X);
-    const MatrixBatch<T> x(X, 2);
-    launch_matrices(work, &solve_kernel<T>, x.count, std::max(x.rows, x.cols), MatrixBatch<T>(LU, 2, batch),
-                    MatrixBatch<int>(pivots, 1, batch), MatrixBatch<T>(B, 2, batch), x, x.leading(), false);
+    substitute_factors<T>(work, LU, pivots, B, false, X);
   });
 }
 
@@ -221,16 +233,12 @@ void lu_solve_cuda(const Tensor& LU, const Tensor& pivots, const Tensor& B, bool
   const Tensor checked =
       checked_pivots(pivots, LU.size(-1), "linalg.lu_solve: pivots must be between 1 and the number of rows");
   const Work work(LU.device(), {&LU, &checked, &B, &X});
-  dispatch_lapack(LU.dtype(), [&]<class T>() {
-    const IntSpan batch = batch_of(X);
-    const MatrixBatch<T> x(X, 2);
-    launch_matrices(work, &solve_kernel<T>, x.count, std::max(x.rows, x.cols), MatrixBatch<T>(LU, 2, batch),
-                    MatrixBatch<int>(checked, 1, batch), MatrixBatch<T>(B, 2, batch), x, x.leading(), adjoint);
-  });
+  dispatch_lapack(LU.dtype(), [&]<class T>() { substitute_factors<T>(work, LU, checked, B, adjoint, X); });
 }
 
 void solve_triangular_cuda(const Tensor& A, const Tensor& B, bool upper, bool unitriangular, const Tensor& X) {
   const Work work(A.device(), {&A, &B, &X});
+  if (large::substitute(work, A, B, upper, unitriangular, X)) return;
   dispatch_lapack(A.dtype(), [&]<class T>() {
     const MatrixBatch<T> x(X, 2);
     launch_matrices(work, &substitute_kernel<T>, x.count, std::max(x.rows, x.cols), MatrixBatch<T>(A, 2, batch_of(X)),

@@ -1,10 +1,12 @@
 """A test file that imports this is skipped where the environment asks for no CUDA device."""
 
+import ctypes
 import importlib.util
 import os
 from pathlib import Path
 
 import pytest
+import tapegrad
 
 if not (os.environ.get("TAPEGRAD_CUDA_SIMULATE") or os.environ.get("TAPEGRAD_GPU")):
     pytest.skip("no device was asked for in the environment", allow_module_level=True)
@@ -18,3 +20,8 @@ def nvrtc():
         for found in Path(folder).glob("*/lib/libnvrtc.so.13"):
             return str(found)
     return None
+
+
+def simulated_library():
+    folders = (Path(tapegrad._C.__file__).parent / "lib", Path(tapegrad._C.__file__).parents[2] / "lib")
+    return ctypes.CDLL(str(next(f for f in folders if f.exists()) / "libtapegrad_cuda_sim.so"))

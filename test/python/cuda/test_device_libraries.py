@@ -6,11 +6,11 @@ Runs where the environment asks for the simulated device, as test_operators.py d
 import ctypes
 import os
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tapegrad as tg
+from device_asked_for import simulated_library
 
 if not os.environ.get("TAPEGRAD_CUDA_SIMULATE"):
     pytest.skip("no simulated device was asked for in the environment", allow_module_level=True)
@@ -42,8 +42,7 @@ def memory(address, dtype, shape, strides):
 def library(symbol, structure, answer):
     """`answer(request)`, which returns whether it did it, in the library's place; gives the list of what was asked."""
     tg.empty(1, device="cuda")
-    folders = (Path(tg._C.__file__).parent / "lib", Path(tg._C.__file__).parents[2] / "lib")
-    place = ctypes.c_void_p.in_dll(ctypes.CDLL(str(next(f for f in folders if f.exists()) / "libtapegrad_cuda_sim.so")), symbol)
+    place = ctypes.c_void_p.in_dll(simulated_library(), symbol)
     asked, errors = [], []
 
     @ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.POINTER(structure))

@@ -3,11 +3,15 @@
 Runs where the environment asks for a device, as test_operators.py does; test_simulated.py starts it on the simulated one.
 """
 
+import os
+import threading
+from contextlib import contextmanager
 
-import device_asked_for  # noqa: F401
 import pytest
 import tapegrad as tg
+from device_asked_for import simulated_library
 
+SIMULATED = bool(os.environ.get("TAPEGRAD_CUDA_SIMULATE"))
 DTYPES = [tg.float64, tg.complex128, tg.float32]
 
 
@@ -21,7 +25,7 @@ def close(device, host, where=""):
     device, host = (device, host) if isinstance(device, tuple) else ((device,), (host,))
     for d, h in zip(device, host, strict=True):
         assert d.device.type == "cuda" and d.dtype == h.dtype and d.shape == h.shape and d.stride() == h.stride(), where
-        tolerance = {tg.float32: 2e-3}.get(h.dtype, 1e-9)
+        tolerance = 2e-3 if h.dtype in (tg.float32, tg.complex64) else 1e-9
         tg.testing.assert_close(d.cpu(), h, rtol=tolerance, atol=tolerance, msg=lambda text: f"{where}: {text}")
 
 
@@ -81,3 +85,263 @@ def test_matrices_without_a_solution():
     assert tg.linalg.lu_factor_ex(tg.full((3, 3), float("nan"), device="cuda"))[0].isnan().any().item()
     tiny = matrices((6, 3), tg.float64) * 1e-200
     close(tg.linalg.qr(tiny.cuda())[1] * 1e200, tg.linalg.qr(tiny)[1] * 1e200)
+
+
+@contextmanager
+def solver():
+    """Large matrices go to cuSOLVER and cuBLAS: to plain loops in their places on the simulated device. Gives what counts the calls of a function."""
+    if not SIMULATED:
+        yield lambda name: None
+        return
+    tg.empty(1, device="cuda")
+    library = simulated_library()
+    library.tapegrad_simulated_solver(1)
+    try:
+        yield lambda name: library.tapegrad_simulated_solver_calls(name.encode())
+    finally:
+        library.tapegrad_simulated_solver(0)
+
+
+def fails(name, status):
+    simulated_library().tapegrad_simulated_solver_fails(name.encode(), status)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, tg.complex64], ids=str)
+@pytest.mark.parametrize("shape", [(70, 70), (2, 65, 65)], ids=str)
+def test_large_square_matrices(dtype, shape):
+    n, count = shape[-1], len(shape[:-2]) + 1
+    a = (matrices(shape, dtype) / 16 + tg.eye(n, dtype=dtype)).roll(7, -2)  # well conditioned, and rows are exchanged
+    spd = a @ a.mH / n + tg.eye(n, dtype=dtype)
+    b, wide = matrices((*shape[:-1], 3), dtype), matrices((3, *shape[:-1], 2), dtype)
+    with solver() as calls:
+        def asked(name, times):
+            assert calls(name) in (None, times), name
+        for x in (a, a.mT, tg.stack([a, a], -1)[..., 0], a[..., :n - 1, :]):
+            close(tuple(tg.linalg.lu_factor_ex(x.cuda())), tuple(tg.linalg.lu_factor_ex(x)), "lu")
+            asked("lu", count)
+        close(tuple(tg.linalg.lu(a.cuda())), tuple(tg.linalg.lu(a)), "lu unpacked")
+        close(tg.linalg.det(a.cuda()), tg.linalg.det(a), "det")
+        close(tuple(tg.linalg.slogdet(a.cuda())), tuple(tg.linalg.slogdet(a)), "slogdet")
+        asked("lu", 3 * count)
+        close(tg.linalg.inv(a.cuda()), tg.linalg.inv(a), "inv")
+        asked("lu_solve", count)
+        close(tg.linalg.solve(a.cuda(), b.cuda()), tg.linalg.solve(a, b), "solve")
+        close(tg.linalg.solve(a.cuda(), b.mT.cuda(), left=False), tg.linalg.solve(a, b.mT, left=False), "solve from the right")
+        close(tg.linalg.solve(a.cuda(), b[..., 0].cuda()), tg.linalg.solve(a, b[..., 0]), "solve for a vector")
+        asked("lu_solve", 3 * count)
+        close(tg.linalg.solve(a.cuda(), wide.cuda()), tg.linalg.solve(a, wide), "solve of a larger batch")
+        asked("lu_solve", 3 * count)
+        factors, pivots = tg.linalg.lu_factor(a)
+        for adjoint in (False, True):
+            for f in (factors.cuda(), factors.cuda().contiguous()):
+                close(tg.linalg.lu_solve(f, pivots.cuda(), b.cuda(), adjoint=adjoint), tg.linalg.lu_solve(factors, pivots, b, adjoint=adjoint), "lu_solve")
+        close(tg.linalg.lu_solve(factors.cuda(), pivots.cuda(), b.mT.cuda(), left=False), tg.linalg.lu_solve(factors, pivots, b.mT, left=False), "lu_solve")
+        asked("lu_solve", 5 * count)
+        for upper in (False, True):
+            mixed = spd.triu() + matrices(shape, dtype).tril(-1) if upper else spd.tril() + matrices(shape, dtype).triu(1)  # one triangle is read
+            for x in (mixed, mixed.mT.contiguous().mT):
+                close(tuple(tg.linalg.cholesky_ex(x.cuda(), upper=upper)), tuple(tg.linalg.cholesky_ex(x, upper=upper)), "cholesky")
+            asked("cholesky", 2 * count)
+            l = tg.linalg.cholesky(spd, upper=upper)
+            close(tg.cholesky_solve(b.cuda(), l.cuda(), upper=upper), tg.cholesky_solve(b, l, upper=upper), "cholesky_solve")
+            close(tg.cholesky_inverse(l.cuda(), upper=upper), tg.cholesky_inverse(l, upper=upper), "cholesky_inverse")
+            asked("substitute", 4 * count)
+            t = a / n + tg.eye(n, dtype=dtype)  # the other triangle is not read
+            for unit in (False, True):
+                for x in (t, t.mT.contiguous().mT, tg.stack([t, t], -1)[..., 0]):
+                    close(tg.linalg.solve_triangular(x.cuda(), b.cuda(), upper=upper, unitriangular=unit),
+                          tg.linalg.solve_triangular(x, b, upper=upper, unitriangular=unit), f"solve_triangular {upper} {unit}")
+                close(tg.linalg.solve_triangular(t.cuda(), b.mT.cuda(), upper=upper, left=False, unitriangular=unit),
+                      tg.linalg.solve_triangular(t, b.mT, upper=upper, left=False, unitriangular=unit), "from the right")
+            asked("substitute", 8 * count)
+        out = tg.empty(shape, dtype=dtype, device="cuda")
+        assert tg.linalg.inv(a.cuda(), out=out) is out
+        tg.testing.assert_close(out.cpu(), tg.linalg.inv(a), rtol=2e-3, atol=2e-3)
+        same = [tg.linalg.inv(a.cuda()).cpu() for _ in range(2)]
+        assert tg.equal(*same)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, tg.complex64], ids=str)
+@pytest.mark.parametrize("shape", [(90, 50), (2, 50, 90), (66, 66), (5000, 1), (1, 5000), (3, 1400, 3)], ids=str)
+def test_large_rectangular_matrices(dtype, shape):
+    a = matrices(shape, dtype)
+    m, n = shape[-2:]
+    with solver() as calls:
+        for mode in ("reduced", "r", *(["complete"] if m <= 100 else [])):
+            close(tuple(tg.linalg.qr(a.cuda(), mode)), tuple(tg.linalg.qr(a, mode)), f"qr {mode}")
+        assert calls("qr") != 0
+        close(tuple(tg.geqrf(a.cuda())), tuple(tg.geqrf(a)), "geqrf")
+        close(tuple(tg.linalg.lu_factor_ex(a.cuda())), tuple(tg.linalg.lu_factor_ex(a)), "lu")
+        if m >= n:
+            factors, tau = tg.geqrf(a)
+            calls("reflections")
+            for k in {n, 1}:
+                for f in (factors.cuda(), factors.cuda().contiguous()):
+                    close(tg.linalg.householder_product(f, tau[..., :k].cuda()), tg.linalg.householder_product(factors, tau[..., :k]), "householder_product")
+            assert calls("reflections") != 0
+            b = matrices((*shape[:-1], 2), dtype)
+            tg.testing.assert_close(tg.linalg.lstsq(a.cuda(), b.cuda(), driver="gels").solution.cpu(), tg.linalg.lstsq(a, b, driver="gels").solution,
+                                    rtol=2e-3, atol=2e-3)
+            if m <= 100:
+                tg.testing.assert_close(tg.ormqr(factors.cuda(), tau.cuda(), b.cuda(), transpose=True).cpu(), tg.ormqr(factors, tau, b, transpose=True),
+                                        rtol=2e-3, atol=2e-3)
+
+
+def test_large_matrices_without_a_solution():
+    def both(f, *arguments):
+        """The same sentence on both devices."""
+        texts = []
+        for device in ("cpu", "cuda"):
+            with pytest.raises(tg.linalg.LinAlgError) as e:
+                f(*(x.to(device) for x in arguments))
+            texts.append(str(e.value))
+        assert texts[0] == texts[1]
+
+    a = matrices((2, 70, 70), tg.float64)
+    singular = a.clone()
+    singular[1, :, 40] = 0
+    spd = a @ a.mT + tg.eye(70, dtype=tg.float64)
+    indefinite = spd.clone()
+    indefinite[0, 33, 33] = -1
+    with solver():
+        for f in (tg.linalg.inv, tg.linalg.lu_factor, lambda x: tg.linalg.inv_ex(x, check_errors=True)):
+            both(f, singular)
+        both(lambda x: tg.linalg.solve(x, tg.ones(70, 1, dtype=x.dtype, device=x.device)), singular)
+        for x in (singular, tg.zeros(65, 65, dtype=tg.float64), tg.cat([singular, singular], -1)):
+            close(tg.linalg.lu_factor_ex(x.cuda()).info, tg.linalg.lu_factor_ex(x).info)
+            if x.shape[-1] <= 70:
+                close(tg.linalg.inv_ex(x.cuda()).info, tg.linalg.inv_ex(x).info)
+                close(tg.linalg.det(x.cuda()), tg.linalg.det(x))
+        assert tg.linalg.slogdet(singular.cuda()).logabsdet[1].item() == -float("inf")
+        both(tg.linalg.cholesky, indefinite)
+        for value in (float("nan"), float("inf"), -float("inf"), 0.0):
+            bad = spd.clone()
+            bad[1, 7, 7] = value
+            close(tg.linalg.cholesky_ex(bad.cuda()).info, tg.linalg.cholesky_ex(bad).info)
+        lost = a.clone()
+        lost[0, 3] = float("nan")
+        assert tg.linalg.lu_factor_ex(lost.cuda()).info.tolist() == [0, 0]
+        lu, pivots = tg.linalg.lu_factor(lost.cuda())
+        assert lu[0].isnan().any() and not lu[1].isnan().any() and ((pivots >= 1) & (pivots <= 70)).all()
+        assert tg.linalg.qr(lost.cuda())[1][0].isnan().any() and tg.linalg.inv(lost.cuda())[0].isnan().any()
+        bad = tg.linalg.lu_solve(tg.eye(70, device="cuda"), tg.tensor([71] * 70, dtype=tg.int32, device="cuda"), tg.ones(70, 1, device="cuda"))
+        with pytest.raises(RuntimeError, match="pivots must be between 1 and the number of rows: got 71"):
+            bad.tolist()
+        # Empty batches and no right-hand side.
+        for x, y in ((a[:0], a[:0]), (a, a[..., :0])):
+            close(tg.linalg.solve(x.cuda(), y.cuda()), tg.linalg.solve(x, y))
+            close(tg.linalg.solve_triangular(x.cuda(), y.cuda(), upper=True), tg.linalg.solve_triangular(x, y, upper=True))
+        close(tg.linalg.inv(a[:0].cuda()), tg.linalg.inv(a[:0]))
+
+
+def test_large_ill_conditioned_matrices():
+    n = 80
+    i = tg.arange(n, dtype=tg.float64)
+    hilbert = 1 / (i + i[:, None] + 1) + 1e-10 * tg.eye(n, dtype=tg.float64)
+    b = matrices((n, 2), tg.float64)
+    with solver():
+        x = tg.linalg.solve(hilbert.cuda(), b.cuda()).cpu()
+        assert (hilbert @ x - b).abs().max() <= 1e-13 * x.abs().max()
+        l = tg.linalg.cholesky(hilbert.cuda()).cpu()
+        assert (l @ l.mT - hilbert).abs().max() <= 1e-14
+        q, r = (t.cpu() for t in tg.linalg.qr(hilbert.cuda()))
+        assert (q @ r - hilbert).abs().max() <= 1e-14 and (q.mT @ q - tg.eye(n, dtype=tg.float64)).abs().max() <= 1e-13
+
+
+@pytest.mark.parametrize("dtype", [tg.float64, tg.complex128], ids=str)
+def test_gradients_of_large_matrices(dtype):
+    def gradients(f, device, *leaves):
+        leaves = [x.to(device).requires_grad_() for x in leaves]
+        total = sum((y.abs() * tg.linspace(1, 2, y.numel(), dtype=tg.float64, device=device).reshape(y.shape)).sum() for y in f(*leaves))
+        return [g.cpu() for g in tg.autograd.grad(total, leaves)]
+
+    a = matrices((66, 66), dtype) / 8 + 2 * tg.eye(66, dtype=dtype)
+    b = matrices((66, 2), dtype)
+    with solver() as calls:
+        for f in (lambda a, b: [tg.linalg.solve(a, b)], lambda a, b: [tg.linalg.inv(a), b], lambda a, b: [*tg.linalg.qr(a), b],
+                  lambda a, b: [tg.linalg.cholesky(a @ a.mH), b], lambda a, b: [tg.linalg.slogdet(a)[1], b],
+                  lambda a, b: [tg.linalg.solve_triangular(a.triu(), b, upper=True)], lambda a, b: [*tg.linalg.lu_factor(a)[:1], b]):
+            for device, host in zip(gradients(f, "cuda", a, b), gradients(f, "cpu", a, b), strict=True):
+                tg.testing.assert_close(device, host, rtol=1e-9, atol=1e-9)
+        assert calls("lu") != 0 and calls("substitute") != 0 and calls("qr") != 0
+
+
+def test_what_goes_to_the_library_and_what_does_not():
+    a = matrices((16, 65, 65), tg.float64) + 4 * tg.eye(65, dtype=tg.float64)
+    with solver() as calls:
+        if SIMULATED:
+            calls("lu")
+            tg.linalg.inv(a.cuda())  # many
+            tg.linalg.inv(a[0, :64, :64].cuda())  # small
+            assert calls("lu") == 0
+            tg.linalg.inv(a[:15].cuda())
+            assert calls("lu") == 15
+        # A capture goes without it, and has the same results.
+        x = a[0].cuda()
+        out, solved = tg.empty_like(x), tg.empty_like(x)
+        calls("lu")
+        graph = tg.cuda.CUDAGraph()
+        with tg.cuda.graph(graph):
+            inverse, info = tg.linalg.inv_ex(x)
+            out.copy_(inverse)
+            solved.copy_(tg.linalg.solve_triangular(x, x.mT, upper=True))
+        assert calls("lu") in (None, 0) and calls("substitute") in (None, 1)  # cuBLAS may be captured
+        x.copy_(a[1])
+        graph.replay()
+        tg.testing.assert_close(out.cpu(), tg.linalg.inv(a[1]), rtol=1e-9, atol=1e-9)
+        expected = tg.linalg.solve_triangular(a[1], a[1].mT, upper=True)
+        tg.testing.assert_close(solved.cpu(), expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
+        # Streams and threads of their own.
+        results, errors = {}, []
+
+        def work(i):
+            try:
+                with tg.cuda.stream(tg.cuda.Stream()):
+                    results[i] = [(tg.linalg.inv(a[i].cuda()).cpu(), tg.linalg.solve_triangular(a[i].cuda(), a[i].cuda(), upper=True).cpu())
+                                  for _ in range(3)]
+            except BaseException as e:
+                errors.append(e)
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert not errors
+        for i in range(3):
+            for inverse, solved in results[i]:
+                tg.testing.assert_close(inverse, tg.linalg.inv(a[i]), rtol=1e-9, atol=1e-9)
+                tg.testing.assert_close(solved, tg.linalg.solve_triangular(a[i], a[i], upper=True), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.skipif(not SIMULATED, reason="errors are made on the simulated device")
+def test_errors_of_the_library():
+    a = matrices((2, 70, 70), tg.float64) + 4 * tg.eye(70, dtype=tg.float64)
+    x = a.cuda()
+    spd = x @ x.mT
+    with solver():
+        for name, f, call in (("lu", lambda: tg.linalg.inv(x), "cusolverDnXgetrf"), ("lu_solve", lambda: tg.linalg.solve(x, x), "cusolverDnXgetrs"),
+                              ("cholesky", lambda: tg.linalg.cholesky(spd), "cusolverDnXpotrf"), ("qr", lambda: tg.linalg.qr(x), "cusolverDnXgeqrf"),
+                              ("reflections", lambda: tg.linalg.qr(x), "cusolverDnorgqr"),
+                              ("reflections_size", lambda: tg.linalg.qr(x), "cusolverDnorgqr"),
+                              ("substitute", lambda: tg.linalg.solve_triangular(x, x, upper=True), "cublastrsm")):
+            fails(name, 3 if name == "substitute" else 2)
+            with pytest.raises(tg.OutOfMemoryError, match=f"cuda: {call}: out of memory"):
+                f()
+            fails(name, 6)
+            with pytest.raises(RuntimeError, match=f"cuda: {call}: error 6"):
+                f()
+            f()  # and all is well again
+        tg.testing.assert_close(tg.linalg.inv(x).cpu(), tg.linalg.inv(a), rtol=1e-9, atol=1e-9)
+        # No memory for the 32 MiB that cuBLAS works in.
+        held = []
+        tg.cuda.synchronize()
+        tg.cuda.empty_cache()
+        try:
+            with pytest.raises(tg.OutOfMemoryError):
+                while True:
+                    held.append(tg.empty(16 << 20, dtype=tg.uint8, device="cuda"))
+            with pytest.raises(tg.OutOfMemoryError):
+                tg.linalg.solve_triangular(x, x, upper=True)
+        finally:
+            held.clear()
+        tg.testing.assert_close(tg.linalg.solve_triangular(x, x, upper=True).cpu(), tg.linalg.solve_triangular(a, a, upper=True), rtol=1e-9, atol=1e-9)

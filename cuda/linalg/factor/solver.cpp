@@ -1,0 +1,175 @@
+#include "tapegrad/cuda/linalg/factor/solver.h"
+
+#include <atomic>
+#include <complex>
+#include <limits>
+#include <vector>
+
+#include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/memory/storage.h"
+#include "tapegrad/cuda/runtime/driver.h"
+#include "tapegrad/cuda/runtime/per_device.h"
+
+namespace tapegrad::cuda {
+
+using namespace solver_api;
+
+namespace {
+
+// What NVIDIA advises for Hopper, which of all devices wants most.
+constexpr size_t kBlasWorkspace = size_t{32} << 20;
+
+std::atomic<const Functions* (*)()> functions_of{nullptr};
+
+const Functions* api() {
+  const auto find = functions_of.load(std::memory_order_acquire);
+  return find == nullptr ? nullptr : find();
+}
+
+void check(int status, const char* call, int no_memory = kSolverNoMemory) {
+  if (TG_LIKELY(status == kSuccess)) return;
+  TG_CHECK(status != no_memory, OutOfMemory, "cuda: {}: out of memory", call);
+  TG_THROW(Runtime, "cuda: {}: error {}", call, status);
+}
+void check_blas(int status, const char* call) { check(status, call, kBlasNoMemory); }
+
+int as_int(int64_t n, const char* call) {
+  TG_CHECK(n <= std::numeric_limits<int>::max(), Runtime, "cuda: {}: {} rows or columns are more than it can count",
+           call, n);
+  return static_cast<int>(n);
+}
+
+}  // namespace
+
+void solver_api::use_solver(const Functions* (*functions)()) {
+  functions_of.store(functions, std::memory_order_release);
+}
+
+Solver::Solver() {
+  const Functions& f = *api();
+  check(f.create(&handle_), "cusolverDnCreate");
+  check(f.create_params(&params_), "cusolverDnCreateParams");
+  check(f.set_deterministic(handle_, kDeterministic), "cusolverDnSetDeterministicMode");
+}
+
+// The scope of a call: alone, and on its stream.
+class Solver::Call {
+ public:
+  Call(Solver& solver, const Stream& stream) : api(*cuda::api()), lock_(solver.mutex_), stream_(stream) {
+    check(api.set_stream(solver.handle_, stream.handle), "cusolverDnSetStream");
+  }
+  // `size(&device, &host)` says how many bytes `run(device, bytes, host, bytes)` needs.
+  template <class Size, class Run>
+  void with_workspaces(const char* size_call, const Size& size, const char* call, const Run& run) const {
+    size_t device = 0, host = 0;
+    check(size(&device, &host), size_call);
+    const Workspace workspace(device, stream_);
+    std::vector<char> scratch(host);
+    check(run(workspace.data(), device, scratch.data(), host), call);
+  }
+
+  const Functions& api;
+
+ private:
+  const std::lock_guard<std::recursive_mutex> lock_;
+  const Stream stream_;
+};
+
+void Solver::lu(const Stream& stream, DType dtype, const Columns& a, int64_t* pivots, int* info) {
+  const Call call(*this, stream);
+  const int type = data_type(dtype);
+  call.with_workspaces(
+      "cusolverDnXgetrf_bufferSize",
+      [&](size_t* device, size_t* host) {
+        return call.api.lu_bytes(handle_, params_, a.rows, a.cols, type, a.data, a.ld, type, device, host);
+      },
+      "cusolverDnXgetrf",
+      [&](void* device, size_t device_bytes, void* host, size_t host_bytes) {
+        return call.api.lu(handle_, params_, a.rows, a.cols, type, a.data, a.ld, pivots, type, device, device_bytes,
+                           host, host_bytes, info);
+      });
+}
+
+void Solver::lu_solve(const Stream& stream, DType dtype, const Columns& lu, const int64_t* pivots, bool adjoint,
+                      const Columns& x, int* info) {
+  const Call call(*this, stream);
+  const int type = data_type(dtype), operation = !adjoint ? kPlain : is_complex(dtype) ? kAdjoint : kTransposed;
+  check(call.api.lu_solve(handle_, params_, operation, lu.rows, x.cols, type, lu.data, lu.ld, pivots, type, x.data,
+                          x.ld, info),
+        "cusolverDnXgetrs");
+}
+
+void Solver::cholesky(const Stream& stream, DType dtype, const Columns& a, bool upper, int* info) {
+  const Call call(*this, stream);
+  const int type = data_type(dtype), fill = upper ? kUpper : kLower;
+  call.with_workspaces(
+      "cusolverDnXpotrf_bufferSize",
+      [&](size_t* device, size_t* host) {
+        return call.api.cholesky_bytes(handle_, params_, fill, a.rows, type, a.data, a.ld, type, device, host);
+      },
+      "cusolverDnXpotrf",
+      [&](void* device, size_t device_bytes, void* host, size_t host_bytes) {
+        return call.api.cholesky(handle_, params_, fill, a.rows, type, a.data, a.ld, type, device, device_bytes, host,
+                                 host_bytes, info);
+      });
+}
+
+void Solver::qr(const Stream& stream, DType dtype, const Columns& a, void* tau, int* info) {
+  const Call call(*this, stream);
+  const int type = data_type(dtype);
+  call.with_workspaces(
+      "cusolverDnXgeqrf_bufferSize",
+      [&](size_t* device, size_t* host) {
+        return call.api.qr_bytes(handle_, params_, a.rows, a.cols, type, a.data, a.ld, type, tau, type, device, host);
+      },
+      "cusolverDnXgeqrf",
+      [&](void* device, size_t device_bytes, void* host, size_t host_bytes) {
+        return call.api.qr(handle_, params_, a.rows, a.cols, type, a.data, a.ld, type, tau, type, device, device_bytes,
+                           host, host_bytes, info);
+      });
+}
+
+void Solver::reflections(const Stream& stream, DType dtype, const Columns& q, const void* tau, int64_t many,
+                         int* info) {
+  const char* const name = is_complex(dtype) ? "cusolverDnungqr" : "cusolverDnorgqr";
+  const int m = as_int(q.rows, name), n = as_int(q.cols, name), ld = as_int(q.ld, name), at = place_of(dtype);
+  const Call call(*this, stream);
+  int elements = 0;
+  call.with_workspaces(
+      name,
+      [&](size_t* device, size_t*) {
+        const int status =
+            call.api.reflections_size[at](handle_, m, n, static_cast<int>(many), q.data, ld, tau, &elements);
+        *device = static_cast<size_t>(elements) * element_size(dtype);
+        return status;
+      },
+      name,
+      [&](void* device, size_t, void*, size_t) {
+        return call.api.reflections[at](handle_, m, n, static_cast<int>(many), q.data, ld, tau, device, elements, info);
+      });
+}
+
+void Solver::substitute(const Stream& stream, DType dtype, const Columns& a, bool transposed, bool upper, bool unit,
+                        const Columns& x) {
+  const Call call(*this, stream);
+  if (blas_ == nullptr) check_blas(call.api.create_blas(&blas_), "cublasCreate");
+  // With its own workspace cuBLAS may choose another algorithm where several streams are in use, and give other bits.
+  const Workspace workspace(kBlasWorkspace, stream);
+  check_blas(call.api.set_blas_stream(blas_, stream.handle), "cublasSetStream");
+  check_blas(call.api.set_blas_workspace(blas_, workspace.data(), kBlasWorkspace), "cublasSetWorkspace");
+  dispatch_lapack(dtype, [&]<class T>() {
+    const T one(1);
+    check_blas(call.api.substitute[place_of(dtype)](
+                   blas_, kLeft, upper ? kUpper : kLower, transposed ? kTransposed : kPlain,
+                   unit ? kUnitDiagonal : kAnyDiagonal, x.rows, x.cols, &one, a.data, a.ld, x.data, x.ld),
+               "cublastrsm");
+  });
+}
+
+Solver* solver_of(const Stream& stream, bool to_substitute) {
+  if ((!to_substitute && driver().capture_id(stream.handle) != 0) || api() == nullptr) return nullptr;
+  return &per_device<Solver>(stream.device);
+}
+
+}  // namespace tapegrad::cuda

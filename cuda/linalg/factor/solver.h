@@ -1,0 +1,49 @@
+// Factorisations of large matrices and solutions with their factors by cuSOLVER, one column-major matrix at a time, as
+// LAPACK does them: queued on a stream, with workspaces of the caching allocator. Thread rules: any thread; a device's
+// Solver takes one call at a time. Errors of the libraries are raised; infos are written on the device.
+#pragma once
+
+#include <mutex>
+
+#include "tapegrad/cuda/linalg/factor/solver_api.h"
+#include "tapegrad/cuda/runtime/stream.h"
+
+namespace tapegrad::cuda {
+
+struct Columns {
+  void* data;
+  int64_t rows, cols, ld;
+};
+
+class Solver {
+ public:
+  Solver();  // the current device must be this object's
+  Solver(const Solver&) = delete;
+  Solver& operator=(const Solver&) = delete;
+
+  void lu(const Stream& stream, DType dtype, const Columns& a, int64_t* pivots, int* info);
+  // x = (P L U)^-1 x, or of its adjoint.
+  void lu_solve(const Stream& stream, DType dtype, const Columns& lu, const int64_t* pivots, bool adjoint,
+                const Columns& x, int* info);
+  void cholesky(const Stream& stream, DType dtype, const Columns& a, bool upper, int* info);
+  void qr(const Stream& stream, DType dtype, const Columns& a, void* tau, int* info);
+  // q becomes the first columns of the product of the reflections that it holds below its diagonal.
+  void reflections(const Stream& stream, DType dtype, const Columns& q, const void* tau, int64_t many, int* info);
+  // x = triangle^-1 x; of a, or of its transpose.
+  void substitute(const Stream& stream, DType dtype, const Columns& a, bool transposed, bool upper, bool unit,
+                  const Columns& x);
+
+ private:
+  class Call;
+
+  std::recursive_mutex mutex_;  // short of memory, a workspace runs Python's collector
+  void* handle_ = nullptr;
+  void* params_ = nullptr;
+  void* blas_ = nullptr;  // made by the first use
+};
+
+// The current device's, or null where the libraries are missing, and during a capture, unless it is for `substitute`:
+// NVIDIA says that calls of cuBLAS may be captured, and nothing of those of cuSOLVER.
+Solver* solver_of(const Stream& stream, bool to_substitute);
+
+}  // namespace tapegrad::cuda
