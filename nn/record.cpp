@@ -106,6 +106,7 @@ std::vector<Tensor> Record::run(TensorSpan given) const {
         state.add(std::move(taken));
       }
     } back{state, taken};
+    taken.step->prepare();
     return taken.step->replay(inputs);
   }
   record::Recorder recorder(inputs);

@@ -229,7 +229,8 @@ class TG_API Recording {
   size_t copies = 0;            // slots that a plan has added, the last ones
   bool device_chains = false;   // whether it is time for them: a plan orders its calls first
   std::string no_chains;        // why there is one less than there might be
-  std::string reason;           // why it cannot be replayed; empty: it can
+  std::vector<std::shared_ptr<struct AwaitedChain>> awaited;  // kernels that are being compiled
+  std::string reason;                                         // why it cannot be replayed; empty: it can
 
   // What is different from an earlier run of the step; empty: nothing. Settles which results are made anew in each run.
   std::string compare(const Recording& earlier);

@@ -93,6 +93,7 @@ void Step::keep_what_guards_undo() {
 
 void Step::plan(Budget budget) {
   Recording& r = *recording_;
+  limited_ = budget.given();
   const Layout layout = fit(budget);
   keep_what_guards_undo();
   for (Call& call : r.calls) {
@@ -108,6 +109,15 @@ void Step::plan(Budget budget) {
           r.slots[static_cast<size_t>(use.slot)].pointers.emplace_back(addresses[k], use.offset);
     }
   }
+  arrange(layout);
+}
+
+// Puts temporaries into one buffer, and calls between what prepares slots.
+void Step::arrange(const Layout& layout) {
+  Recording& r = *recording_;
+  weights_.clear();
+  for (std::vector<int>* slots : {&memory_, &results_, &written_, &read_second_}) slots->clear();
+  committed_ = last_update_ = 0;
   // No memory is asked for while some weights are updated and others not.
   int first_update = INT32_MAX, last_update = -1;
   for (size_t i = 0; i < r.calls.size(); ++i) {
@@ -158,7 +168,11 @@ void Step::plan(Budget budget) {
   }
   planned_ = layout.bytes;
   const size_t alignment = alignment_of(r);
-  arena_ = allocate_storage(planned_ + alignment, r.device.value_or(Device()));
+  try {
+    arena_ = allocate_storage(planned_ + alignment, r.device.value_or(Device()));
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::OutOfMemory || !arena_ || arena_->nbytes() < planned_ + alignment) throw;
+  }
   auto* start = reinterpret_cast<char*>(aligned(reinterpret_cast<uintptr_t>(arena_->data()), alignment));
   for (const auto& [slot, offset] : layout.offsets) place(r.slots[static_cast<size_t>(slot)], start + offset);
 
@@ -219,7 +233,7 @@ bool Step::changed() const noexcept {
   }
   for (const Tensor& leaf : r.leaves)
     if (!leaf.requires_grad()) return true;
-  return false;
+  return broken_;
 }
 
 const char* Step::refuses() const noexcept {

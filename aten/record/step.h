@@ -50,12 +50,14 @@ class TG_API Step {
     size_t others = 0;                 // and not
     std::string reason;                // why there is no graph of some of them; empty: there is, or none is wanted
     size_t chains = 0, in_chains = 0;  // kernels made at run time, and the calls that they are made of
+    size_t awaited = 0;                // kernels that are being compiled
     std::string no_chains;             // why there is one less than there might be
   };
   GraphUse graphs() const;
   // To be called before a replay, by the thread that holds the step and, in Python, the GIL: makes graphs anew where
   // the last replay has found that they lack something. While one is made no thread may wait for the device as a whole.
-  void prepare();
+  // Kernels that were compiled meanwhile are taken in. Whether graphs() has another `no_chains` since.
+  bool prepare();
   // Overwrites all temporaries: for tests that nothing is read which a replay has not written.
   void scribble(int byte);
 
@@ -66,6 +68,8 @@ class TG_API Step {
  private:
   void plan(Budget budget);
   Layout fit(Budget budget);
+  void arrange(const Layout& layout);
+  void take_kernels();
   void run(Call& call);
   void run_nested(Call& call);
   void tell_of_writes(TensorSpan feeds);
@@ -77,7 +81,7 @@ class TG_API Step {
   std::vector<Tensor> results(TensorSpan feeds, size_t first_feed, size_t begin, size_t end);
   // On a device, in device/step_on_device.cpp.
   struct OnDevice;
-  void set_up_device(bool graphs);
+  void set_up_device(bool graphs, std::unique_ptr<OnDevice> former = nullptr);
   void make_graphs();
   void enter_device(TensorSpan feeds, size_t first_feed);
   void leave_device(TensorSpan feeds, size_t first_feed);
@@ -121,6 +125,8 @@ class TG_API Step {
   Tensor copy_;                       // of the temporaries, where the second part runs again
   std::unique_ptr<OnDevice> device_;  // none: on the CPU
   std::unordered_set<const StorageImpl*> weights_;
+  bool broken_ = false;   // an error came while it was arranged anew
+  bool limited_ = false;  // it has a budget
   std::atomic<bool> busy_{false};
 };
 

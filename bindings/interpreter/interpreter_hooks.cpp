@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <cstdlib>
 
+#include "tapegrad/aten/record/device/compile_queue.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/errors.h"
 #include "tapegrad/bindings/interpreter/gil.h"
@@ -45,6 +46,7 @@ bool init_interpreter_hooks() {
   interrupt_hook.store(interrupted);
   // When the interpreter ends, and, where a program ends without that, among the exit handlers: those of oneDNN, which
   // free the code that threads may be in, come first there, because it registers them when it is first used.
+  Py_AtExit(record::end_compiling);
   Py_AtExit(wait_for_computing);
   std::atexit(wait_for_computing);
   set_warning_handler(give_warning);

@@ -43,7 +43,7 @@ struct RecordedBackward final : autograd::Node {
   }
 };
 
-PyTypeObject *recorder_type = nullptr, *recording_type = nullptr, *watch_type = nullptr, *replays_type = nullptr;
+PyTypeObject *recorder_type = nullptr, *recording_type = nullptr, *replays_type = nullptr;
 
 bool has_hooks(const Recording& recording);
 
@@ -322,12 +322,6 @@ PyObject* recorder_stop(PyObject* self, PyObject* args) {
   TG_PY_CATCH
 }
 
-// For Python's collector: a recorded function, what it watches and what holds the function form circles.
-template <class T>
-void dealloc_tracked(PyObject* self) {
-  PyObject_GC_UnTrack(self);
-  dealloc_boxed<T>(self);
-}
 int recorder_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   const auto& o = unbox<RecorderObject>(self);
@@ -358,12 +352,16 @@ PyMethodDef recorder_methods[] = {
 
 // --- _Recording ---
 
+}  // namespace
+
 RecordingObject& recording_of(PyObject* o) {
   TG_CHECK(PyObject_TypeCheck(o, recording_type), Type, "expected a recording, not {}", Py_TYPE(o)->tp_name);
   auto& made = unbox<RecordingObject>(o);
   TG_CHECK(made.recording, Runtime, "this recording has become a plan");
   return made;
 }
+
+namespace {
 
 PyObject* recorder_is_like(PyObject* self, PyObject* recording) {
   TG_PY_TRY
@@ -438,41 +436,6 @@ PyGetSetDef recording_properties[] = {
     {"read", recording_read, nullptr, "The last value that it went on by, with its line, or an empty text.", nullptr},
     {}};
 
-// --- _Watch ---
-
-PyObject* watch_changed(PyObject* self, PyObject*) {
-  TG_PY_TRY
-  const std::string what = unbox<std::shared_ptr<Watch>>(self)->changed();
-  return rows::to_python(what);
-  TG_PY_CATCH
-}
-
-PyObject* watch_holds(PyObject* self, PyObject* recording) {
-  TG_PY_TRY
-  for (const record::Slot& slot : recording_of(recording).recording->slots)
-    if (slot.kind == record::Slot::Kind::Feed && unbox<std::shared_ptr<Watch>>(self)->holds(slot.fed)) Py_RETURN_TRUE;
-  Py_RETURN_FALSE;
-  TG_PY_CATCH
-}
-
-PyObject* watch_size(PyObject* self, void*) { return PyLong_FromSize_t(unbox<std::shared_ptr<Watch>>(self)->size()); }
-
-int watch_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  const auto& watch = unbox<std::shared_ptr<Watch>>(self);
-  return watch && watch.use_count() == 1 ? watch->traverse(visit, arg) : 0;  // else a plan has it, too
-}
-int watch_drop(PyObject* self) {
-  unbox<std::shared_ptr<Watch>>(self) = std::make_shared<Watch>();
-  return 0;
-}
-
-PyMethodDef watch_methods[] = {
-    {"changed", watch_changed, METH_NOARGS, "What has changed, or an empty text."},
-    {"holds", watch_holds, METH_O, "Whether an argument of the recording shares memory with a tensor that is watched."},
-    {}};
-PyGetSetDef watch_properties[] = {{"size", watch_size, nullptr, "How many objects are watched.", nullptr}, {}};
-
 void ReplayBackward::drop_plan() noexcept {
   if (!plan) return;
   plan->step.end();
@@ -493,7 +456,6 @@ PyObject* miss(Replays& replays, std::string reason) {
   return Py_NewRef(Py_NotImplemented);
 }
 
-// Whether the plan is one of such arguments.
 // Whether the plan goes the way that is known so far of a call.
 bool goes(const Plan& plan, const std::vector<record::Condition>& way) {
   const auto& path = plan.step.recording().path;
@@ -517,19 +479,19 @@ bool has_hooks(const Recording& recording) {
 }
 bool has_hooks(const Plan& plan) { return has_hooks(plan.step.recording()); }
 
+struct Leave {
+  Step& step;
+  bool wanted = true;
+  ~Leave() {
+    if (wanted) step.leave();
+  }
+};
+
 // None where it goes on in another way than it was recorded: `way` is what is known of it then.
 std::optional<PyRef> replay(Plan& plan, const std::vector<PyObject*>& objects, const std::vector<Tensor>& feeds,
-                            std::vector<record::Condition>& way) {
-  struct Leave {
-    Step& step;
-    bool wanted = true;
-    ~Leave() {
-      if (wanted) step.leave();
-    }
-  } leave{plan.step};
+                            std::vector<record::Condition>& way, Leave& leave) {
   const record::Recording& recording = plan.step.recording();
   std::vector<Tensor> results;
-  plan.step.prepare();
   {
     const ComputeRelease released;
     std::optional<Step::Diverged> diverged;
@@ -601,7 +563,9 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
       return miss(replays, "audit");
     }
     if (!plan->step.claim()) return miss(replays, "busy");
-    std::optional<PyRef> made = replay(*plan, objects, feeds, way);
+    Leave leave{plan->step};
+    if (plan->step.prepare()) return miss(replays, "news");
+    std::optional<PyRef> made = replay(*plan, objects, feeds, way, leave);
     if (!made) {
       if (++diverged > kMostPlans) return miss(replays, "");  // another thread changes the values
       at = replays.plans.begin();
@@ -762,8 +726,6 @@ PyGetSetDef replays_properties[] = {
 
 }  // namespace
 
-PyObject* new_watch(std::shared_ptr<Watch> watch) { return box<std::shared_ptr<Watch>>(watch_type, std::move(watch)); }
-
 bool init_record(PyObject* module) {
   record::describe_line = [] { return autograd::at_site(autograd::current_site()); };
   recorder_type = add_type(module, "tapegrad._C._Recorder", sizeof(Boxed<RecorderObject>), Py_TPFLAGS_HAVE_GC,
@@ -779,13 +741,6 @@ bool init_record(PyObject* module) {
                              {Py_tp_clear, recording_drop},
                              {Py_tp_methods, recording_methods},
                              {Py_tp_getset, recording_properties}});
-  watch_type = add_type(module, "tapegrad._C._Watch", sizeof(Boxed<std::shared_ptr<Watch>>),
-                        Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
-                        {{Py_tp_dealloc, dealloc_tracked<std::shared_ptr<Watch>>},
-                         {Py_tp_traverse, watch_traverse},
-                         {Py_tp_clear, watch_drop},
-                         {Py_tp_methods, watch_methods},
-                         {Py_tp_getset, watch_properties}});
   replays_type = add_type(module, "tapegrad._C._Replays", sizeof(Boxed<Replays>), Py_TPFLAGS_HAVE_GC,
                           {{Py_tp_new, replays_new},
                            {Py_tp_dealloc, dealloc_tracked<Replays>},
@@ -793,7 +748,7 @@ bool init_record(PyObject* module) {
                            {Py_tp_clear, replays_drop},
                            {Py_tp_methods, replays_methods},
                            {Py_tp_getset, replays_properties}});
-  return recorder_type && recording_type && watch_type && replays_type;
+  return recorder_type && recording_type && replays_type && init_watch(module);
 }
 
 }  // namespace tapegrad::python

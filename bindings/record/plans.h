@@ -7,6 +7,7 @@
 #include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/aten/record/step.h"
 #include "tapegrad/autograd/engine/node.h"
+#include "tapegrad/bindings/interpreter/type_object.h"
 #include "tapegrad/bindings/record/tree.h"
 #include "tapegrad/bindings/record/watch.h"
 
@@ -94,6 +95,15 @@ struct Replays {
   int64_t made = 0;    // plans that were made without one
   int64_t count = 0;   // of all replays
 };
+
+// For Python's collector: a recorded function, what it watches and what holds the function form circles.
+template <class T>
+void dealloc_tracked(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  dealloc_boxed<T>(self);
+}
+// Of a tapegrad._C._Recording that has not become a plan.
+RecordingObject& recording_of(PyObject* object);
 
 // The leaves that the graph of these tensors ends in. Refuses what began before the recording.
 std::vector<Tensor> leaves_of(const std::vector<Tensor>& outputs, uint64_t first_node, Recorder& recorder);

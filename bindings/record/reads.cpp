@@ -5,10 +5,12 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/record/chain/loop.h"
+#include "tapegrad/aten/record/device/compile_queue.h"
 #include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/aten/record/passes/passes.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/interpreter/gil.h"
 #include "tapegrad/bindings/record/followed.h"
 #include "tapegrad/bindings/record/places.h"
 #include "tapegrad/bindings/tensor/tensor_object.h"
@@ -81,6 +83,10 @@ PyMethodDef reads_functions[] = {
     }>(),
     method<"_set_loops", [](bool enabled) { return record::set_loops(enabled); }>("Whether later plans have loops made at run time; returns what was."),
     method<"_set_passes", [](int64_t passes) { return static_cast<int64_t>(record::set_passes(static_cast<uint32_t>(passes))); }>("Which passes (aten/record/passes/passes.h) later plans have, for tests; returns what was."),
+    method<"_wait_for_chains", [] {
+      const GilRelease released;
+      record::wait_for_compiling();
+    }>("Until the kernels that plans wait for have been compiled."),
     method<"_num_loops", [] { return record::num_loops(); }>("Loops made at run time that live."),
     method<"_tells_apart", [] {
       if (record::NativeTrace* trace = record::NativeTrace::now()) trace->tells_apart();

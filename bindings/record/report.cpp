@@ -18,7 +18,7 @@ PyObject* memory_of(const Plan& plan) {
   const record::MemoryUse& use = plan.step.memory();
   const Step::GraphUse graphs = plan.step.graphs();
   const auto& device = plan.step.recording().device;
-  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:i,s:i,s:d,s:d,s:s,s:s,s:n,s:n,s:n,s:s,s:n,s:n,s:s,s:i,s:i,s:n}", "live",
+  return Py_BuildValue("{s:n,s:n,s:n,s:n,s:i,s:i,s:d,s:d,s:s,s:s,s:n,s:n,s:n,s:s,s:n,s:n,s:s,s:i,s:i,s:n,s:n}", "live",
                        static_cast<Py_ssize_t>(use.live), "unlimited", static_cast<Py_ssize_t>(use.unlimited),
                        "planned", static_cast<Py_ssize_t>(use.planned), "results", static_cast<Py_ssize_t>(use.results),
                        "updates", use.updates, "again", use.again, "seconds", use.seconds, "share", use.share, "lacks",
@@ -27,7 +27,7 @@ PyObject* memory_of(const Plan& plan) {
                        "apart", static_cast<Py_ssize_t>(graphs.others), "no_graph", graphs.reason.c_str(), "chains",
                        static_cast<Py_ssize_t>(graphs.chains), "in_chains", static_cast<Py_ssize_t>(graphs.in_chains),
                        "no_chains", graphs.no_chains.c_str(), "same", use.same, "folded", use.folded, "constants",
-                       static_cast<Py_ssize_t>(use.constants));
+                       static_cast<Py_ssize_t>(use.constants), "awaited", static_cast<Py_ssize_t>(graphs.awaited));
 }
 
 PyObject* plans_of(PyObject* self, PyObject*) {

@@ -1,7 +1,8 @@
 #include "tapegrad/bindings/record/watch.h"
 
+#include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/interpreter/errors.h"
-#include "tapegrad/bindings/record/tree.h"
+#include "tapegrad/bindings/record/plans.h"
 
 namespace tapegrad::python {
 
@@ -174,6 +175,52 @@ int Watch::traverse(visitproc visit, void* arg) const {
   for (const FunctionWatch& w : functions_)
     for (const PyRef* part : {&w.function, &w.code, &w.defaults, &w.by_name}) Py_VISIT(part->get());
   return 0;
+}
+
+// --- tapegrad._C._Watch ---
+
+PyTypeObject* watch_type = nullptr;
+
+PyObject* new_watch(std::shared_ptr<Watch> watch) { return box<std::shared_ptr<Watch>>(watch_type, std::move(watch)); }
+
+namespace {
+
+using PyWatch = Boxed<std::shared_ptr<Watch>>;
+
+int watch_traverse(PyObject* self, visitproc visit, void* arg) {
+  Py_VISIT(Py_TYPE(self));
+  const auto& watch = unbox<std::shared_ptr<Watch>>(self);
+  return watch && watch.use_count() == 1 ? watch->traverse(visit, arg) : 0;  // else a plan has it, too
+}
+int watch_drop(PyObject* self) {
+  unbox<std::shared_ptr<Watch>>(self) = std::make_shared<Watch>();
+  return 0;
+}
+
+// Whether an argument of the recording shares memory with a tensor that is watched.
+bool holds_argument(PyWatch& self, PyObject* recording) {
+  for (const record::Slot& slot : recording_of(recording).recording->slots)
+    if (slot.kind == record::Slot::Kind::Feed && self.value->holds(slot.fed)) return true;
+  return false;
+}
+
+// clang-format off
+PyMethodDef watch_methods[] = {
+    method<"changed", [](PyWatch& self) { return self.value->changed(); }>("What has changed, or an empty text."),
+    method<"holds", holds_argument>("Whether an argument of the recording shares memory with a tensor that is watched."),
+    {}};
+// clang-format on
+
+}  // namespace
+
+bool init_watch(PyObject* module) {
+  watch_type =
+      add_type(module, "tapegrad._C._Watch", sizeof(PyWatch), Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_HAVE_GC,
+               {{Py_tp_dealloc, dealloc_tracked<std::shared_ptr<Watch>>},
+                {Py_tp_traverse, watch_traverse},
+                {Py_tp_clear, watch_drop},
+                {Py_tp_methods, watch_methods}});
+  return watch_type != nullptr;
 }
 
 }  // namespace tapegrad::python

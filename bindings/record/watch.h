@@ -39,10 +39,6 @@ class Watch {
   std::string changed();
   // Whether one of the tensors lies on this storage.
   bool holds(const StorageImpl* storage) const;
-  size_t size() const noexcept {
-    return dicts_.size() + cells_.size() + lists_.size() + tensors_.size() + types_.size() + objects_.size() +
-           functions_.size();
-  }
   int traverse(visitproc visit, void* arg) const;
 
  private:
@@ -82,6 +78,8 @@ class Watch {
   std::vector<FunctionWatch> functions_;
 };
 
-PyObject* new_watch(std::shared_ptr<Watch> watch);  // a tapegrad._C._Watch
+extern PyTypeObject* watch_type;                    // tapegrad._C._Watch
+PyObject* new_watch(std::shared_ptr<Watch> watch);  // one of it
+bool init_watch(PyObject* module);
 
 }  // namespace tapegrad::python

@@ -1,4 +1,4 @@
-// Chains of recorded steps, compiled when they are planned. Kernels are kept by their text, for the process.
+// Chains of recorded steps. Kernels are kept by their text, for the process.
 #include <map>
 #include <mutex>
 
@@ -55,20 +55,16 @@ class Chain final : public record::DeviceChain {
 class Compiler final : public record::ChainCompiler {
  public:
   bool knows(const Call& call) const override { return compiles_kernels() && knows_call(call); }
-  std::shared_ptr<const record::DeviceChain> compile(std::span<const Call> calls,
-                                                     const std::function<bool(int)>& in_memory) const override {
+  std::shared_ptr<const record::DeviceChain> find(std::span<const Call> calls,
+                                                  const std::function<bool(int)>& in_memory,
+                                                  std::function<void()>& compile) const override {
     ChainSource source = write_chain(calls, in_memory);
-    const int device = calls[0].pointwise->device.index;
-    const std::pair key(device, source.text);
-    {
-      const std::lock_guard guard(mutex_);
-      if (const auto at = kernels_.find(key); at != kernels_.end())
-        return std::make_shared<Chain>(std::move(source), at->second);
-      TG_CHECK(kernels_.size() < kMostKernels, Runtime, "cuda: {} kernels have been compiled", kMostKernels);
-    }
-    std::shared_ptr<const SourceKernel> kernel = compile_kernel(device, kChainKernel, source.text, device_texts());
+    Key key(calls[0].pointwise->device.index, source.text);
     const std::lock_guard guard(mutex_);
-    return std::make_shared<Chain>(std::move(source), kernels_.try_emplace(key, std::move(kernel)).first->second);
+    if (const auto at = kernels_.find(key); at != kernels_.end())
+      return std::make_shared<Chain>(std::move(source), at->second);
+    compile = [this, made = std::move(key)] { this->compile(made); };
+    return nullptr;
   }
 
   std::string texts() const {
@@ -79,8 +75,19 @@ class Compiler final : public record::ChainCompiler {
   }
 
  private:
+  using Key = std::pair<int, std::string>;  // the device and the text
+  void compile(const Key& key) const {
+    {
+      const std::lock_guard guard(mutex_);
+      if (kernels_.contains(key)) return;  // another step has waited for it, too
+      TG_CHECK(kernels_.size() < kMostKernels, Runtime, "cuda: {} kernels have been compiled", kMostKernels);
+    }
+    std::shared_ptr<const SourceKernel> kernel = compile_kernel(key.first, kChainKernel, key.second, device_texts());
+    const std::lock_guard guard(mutex_);
+    kernels_.try_emplace(key, std::move(kernel));
+  }
   mutable std::mutex mutex_;
-  mutable std::map<std::pair<int, std::string>, std::shared_ptr<const SourceKernel>> kernels_;
+  mutable std::map<Key, std::shared_ptr<const SourceKernel>> kernels_;
 };
 
 const Compiler& compiler() {

@@ -4,7 +4,12 @@
 #if defined(TG_CUDA_SIMULATED)
 
 #include <dlfcn.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -76,6 +81,28 @@ const char* compiler() {
   return wish != nullptr && *wish != '\0' ? wish : nullptr;
 }
 
+// Not by std::system, for which the whole process would ignore Ctrl-C. In a group of its own, which a terminal's does
+// not reach.
+bool run_in_shell(const std::string& command) {
+  posix_spawnattr_t how;
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_init(&how);
+  posix_spawnattr_setsigmask(&how, &none);  // the thread that compiles blocks all
+  posix_spawnattr_setpgroup(&how, 0);
+  posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  std::string shell = "sh", option = "-c", text = command;
+  char* arguments[] = {shell.data(), option.data(), text.data(), nullptr};
+  pid_t child = 0;
+  const int failed = posix_spawn(&child, "/bin/sh", nullptr, &how, arguments, environ);
+  posix_spawnattr_destroy(&how);
+  if (failed != 0) return false;
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0)
+    if (errno != EINTR) return false;
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 }  // namespace
 
 simulated::RunBlocks simulated::blocks_of(const SourceKernel& kernel) {
@@ -113,7 +140,7 @@ std::shared_ptr<const SourceKernel> compile_kernel(int, const char* name, const 
       "{} -std=c++20 -O1 -w -fPIC -shared -fno-strict-aliasing -fvisibility=hidden -nostdinc -I'{}' -o '{}' '{}' 2> "
       "'{}'",
       compiler(), pattern, pattern + "/kernel.so", pattern + "/kernel.cpp", pattern + "/log");
-  if (std::system(command.c_str()) != 0) {
+  if (!run_in_shell(command)) {
     std::ostringstream log;
     log << std::ifstream(folder / "log").rdbuf();
     const std::string said = log.str();

@@ -109,13 +109,16 @@ def warm(f, *args, n=5):
     assert replays(f) > 0, f.summary()
 
 
-def same_bits(function, make, bits, **options):
-    """Five calls with make(seed)'s arguments: results, and what is written to the arguments, are eager's by bits(t). Returns the recorded step."""
+def same_bits(function, make, bits, between=None, **options):
+    """Five calls with make(seed)'s arguments: results, and what is written to the arguments, are eager's by bits(t). Returns the recorded step.
+    between() is called before each of them."""
     step = tg.record(function, **options)
     for seed in range(5):
         args = make(seed)
         again = [a.clone() for a in args]
         step._replays.scribble()
+        if between is not None:
+            between()
         expected, got = function(*again), step(*args)
         expected, got = ([r] if isinstance(r, tg.Tensor) else list(r) for r in (expected, got))
         for i, (a, b) in enumerate(zip([*expected, *again], [*got, *args], strict=True)):

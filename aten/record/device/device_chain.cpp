@@ -22,7 +22,7 @@ bool has_device_chains(const Recording& r) noexcept {
 
 namespace {
 
-constexpr int64_t kMostCompared = 1 << 18;  // elements: rows are whole, and a rest stays
+constexpr int64_t kMostCompared = 1 << 16;  // elements: rows are whole, and a rest stays
 
 // The calls over memory of their own, with fewer elements.
 class Copy {
@@ -180,52 +180,97 @@ std::string compare(std::span<const Call> calls, const DeviceChain& chain, Devic
   return "";
 }
 
-}  // namespace
-
-std::shared_ptr<const DeviceChain> device_chain(const Recording& r, size_t first, size_t last) {
-  return chain_compiler.load()->compile(std::span(r.calls.data() + first, last - first),
-                                        [&](int slot) { return !only_used_in(r, slot, first, last); });
+// The parts of calls that a Copy needs, for when the step's own have other places.
+std::vector<Call> parts_of(std::span<const Call> calls) {
+  std::vector<Call> parts;
+  for (const Call& from : calls) {
+    Call& call = parts.emplace_back();
+    call.entry = from.entry;
+    call.kernel = from.kernel;
+    call.uses = from.uses;
+    call.pointwise = std::make_unique<pointwise::Iterator>(*from.pointwise);
+  }
+  return parts;
 }
 
-bool check_device_chain(const Recording& r, size_t first, size_t last, std::string& why) {
-  const std::span calls(r.calls.data() + first, last - first);
-  const auto in_memory = [&](int slot) { return !only_used_in(r, slot, first, last); };
-  const auto refuse = [&](std::string_view text) {
-    why = text.substr(0, text.find('\n'));
-    return false;
-  };
-  std::shared_ptr<const DeviceChain> chain;
-  try {
-    chain = device_chain(r, first, last);
-  } catch (const Error& e) {
-    if (e.kind() == ErrorKind::Interrupt) throw;
-    return refuse(e.what());
-  }
+// Whether it gives the bits of the calls; else `why` is set.
+bool is_equal(std::span<const Call> calls, const DeviceChain& chain, Device device,
+              const std::function<bool(int)>& in_memory, std::string& why) {
   // A child process may be made while another thread holds the lock, so nobody waits for it.
   static std::mutex& lock = *new std::mutex;
   static std::set<std::string>& compared = *new std::set<std::string>;
-  const std::string key = key_of(calls, *chain, *r.device);
+  const std::string key = key_of(calls, chain, device);
   {
     const std::unique_lock guard(lock, std::try_to_lock);
     if (guard && compared.contains(key)) return true;
   }
   const NoGradGuard no_grad;
-  DeviceInterface& on = need_device(r.device->type, "recorded step");
+  DeviceInterface& on = need_device(device.type, "recorded step");
   // Here, and not as if the comparison had failed, is raised what earlier kernels have found.
-  on.call("synchronize_stream", {int64_t{r.device->index}, on.current_stream(r.device->index)});
+  on.call("synchronize_stream", {int64_t{device.index}, on.current_stream(device.index)});
   const PlainWaits plain(on);
+  std::string difference;
   try {
-    if (const std::string difference = compare(calls, *chain, *r.device, in_memory); !difference.empty())
-      return refuse(difference);
+    difference = compare(calls, chain, device, in_memory);
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::OutOfMemory) throw;
-    return refuse("there is no memory to compare a chain");
+    difference = "there is no memory to compare a chain";
+  }
+  if (!difference.empty()) {
+    why = difference.substr(0, difference.find('\n'));
+    return false;
   }
   if (const std::unique_lock guard(lock, std::try_to_lock); guard) {
     if (compared.size() > 4096) compared.clear();
     compared.insert(key);
   }
   return true;
+}
+
+}  // namespace
+
+std::shared_ptr<const DeviceChain> device_chain(const Recording& r, size_t first, size_t last) {
+  std::function<void()> compile;
+  std::shared_ptr<const DeviceChain> chain = chain_compiler.load()->find(
+      std::span(r.calls.data() + first, last - first), [&](int slot) { return !only_used_in(r, slot, first, last); },
+      compile);
+  TG_ASSERT(chain != nullptr);
+  return chain;
+}
+
+void settle(AwaitedChain& awaited, Device device) {
+  if (awaited.job.why() != nullptr) {
+    awaited.why = awaited.job.why();
+    return;
+  }
+  const auto in_memory = [&](int slot) { return !awaited.registers.contains(slot); };
+  std::function<void()> compile;
+  const std::shared_ptr<const DeviceChain> chain = chain_compiler.load()->find(awaited.calls, in_memory, compile);
+  TG_ASSERT(chain != nullptr);
+  awaited.taken = is_equal(awaited.calls, *chain, device, in_memory, awaited.why);
+}
+
+bool check_device_chain(Recording& r, size_t first, size_t last, std::string& why) {
+  for (const auto& awaited : r.awaited)
+    if (awaited->first == first && awaited->last == last) {
+      if (!awaited->why.empty()) why = awaited->why;
+      return awaited->taken;
+    }
+  const std::span<const Call> calls(r.calls.data() + first, last - first);
+  const auto in_memory = [&](int slot) { return !only_used_in(r, slot, first, last); };
+  std::function<void()> compile;
+  if (const std::shared_ptr<const DeviceChain> chain = chain_compiler.load()->find(calls, in_memory, compile))
+    return is_equal(calls, *chain, *r.device, in_memory, why);
+  auto awaited = std::make_shared<AwaitedChain>(first, last, std::move(compile));
+  awaited->calls = parts_of(calls);
+  for (const Call& call : calls)
+    for (const Use& use : call.uses)
+      if (use.slot >= 0 && !in_memory(use.slot)) awaited->registers.insert(use.slot);
+  if (!compile_later(std::shared_ptr<CompileJob>(awaited, &awaited->job)))
+    why = "too many kernels wait to be compiled";
+  else
+    r.awaited.push_back(std::move(awaited));
+  return false;
 }
 
 }  // namespace tapegrad::record

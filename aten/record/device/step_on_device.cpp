@@ -12,6 +12,8 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/record/chain/chain.h"
+#include "tapegrad/aten/record/chain/loop.h"
+#include "tapegrad/aten/record/device/device_chain.h"
 #include "tapegrad/aten/record/device/graph.h"
 #include "tapegrad/aten/record/step.h"
 #include "tapegrad/c10/device/device_interface.h"
@@ -86,17 +88,19 @@ Step::Step(std::unique_ptr<Recording> recording, Budget budget, bool graphs) : r
 }
 Step::~Step() = default;
 
-void Step::set_up_device(bool graphs) {
+// `former`: of a plan whose calls have been arranged anew.
+void Step::set_up_device(bool graphs, std::unique_ptr<OnDevice> former) {
   Recording& r = *recording_;
   device_ = std::make_unique<OnDevice>(*r.device);
   OnDevice& d = *device_;
-  d.stream = d.interface.current_stream(d.device.index);
+  d.stream = former ? former->stream : d.interface.current_stream(d.device.index);
   d.wanted = graphs;
   d.run_of.assign(r.calls.size(), -1);
   d.fixed.resize(r.slots.size());
   d.copied.resize(r.slots.size());
   d.may_copy.resize(r.slots.size());
   d.begins.resize(r.slots.size());
+  if (former && !graphs) d.reason = former->reason;
   if (!graphs) return;
   const auto joins = [](const Call& call) {
     return is_kernel(call) || call.kind == Call::Kind::Chain || call.kind == Call::Kind::Gradient ||
@@ -156,6 +160,11 @@ void Step::set_up_device(bool graphs) {
         run.kernels = 0;
     }
     if (run.kernels == 0) d.refuse("it draws random numbers of an earlier part once more");
+  }
+  if (former) {
+    d.fixed = std::move(former->fixed);
+    for (size_t i = 0; i < d.copied.size(); ++i) d.copied[i] = d.copied[i] || former->copied[i];
+    former.reset();  // its graphs have memory of their own
   }
   make_graphs();
 }
@@ -294,6 +303,7 @@ Step::GraphUse Step::graphs() const {
     ++use.chains;
     use.in_chains += call.chain->calls.size();
   }
+  for (const auto& awaited : recording_->awaited) use.awaited += awaited->job.done() ? 0 : 1;
   use.no_chains = recording_->no_chains;
   for (const Run& run : device_->runs)
     if (run.graph) ++use.graphs, use.calls += run.kernels;
@@ -302,8 +312,55 @@ Step::GraphUse Step::graphs() const {
   return use;
 }
 
-void Step::prepare() {
-  if (device_ && device_->stale) make_graphs();
+bool Step::prepare() {
+  if (!device_) return false;
+  bool told = false;
+  auto& awaited = recording_->awaited;
+  if (!awaited.empty() && std::ranges::all_of(awaited, [](const auto& each) { return each->job.done(); })) {
+    bool any = false;
+    for (const auto& each : awaited) {
+      if (!each->taken && each->why.empty()) settle(*each, device_->device);
+      any |= each->taken;
+      if (each->taken || !recording_->no_chains.empty()) continue;
+      recording_->no_chains = each->why;
+      told = true;
+    }
+    if (any && loops_enabled()) take_kernels();
+    awaited.clear();
+  }
+  if (device_->stale) make_graphs();
+  return told;
+}
+
+// Plans once more, for the same calls and with the kernels that there are now.
+void Step::take_kernels() {
+  Recording& r = *recording_;
+  broken_ = true;  // until it is whole again
+  std::vector<Call> calls;
+  size_t first_calls = 0;
+  for (size_t i = 0; i <= r.calls.size(); ++i) {
+    if (r.two_parts && i == r.first_calls) first_calls = calls.size();
+    if (i == r.calls.size()) break;
+    Call& call = r.calls[i];
+    if (call.kind == Call::Kind::Chain)
+      std::ranges::move(call.chain->calls, std::back_inserter(calls));
+    else if (call.kind != Call::Kind::Allocate && call.kind != Call::Kind::Restore)
+      calls.push_back(std::move(call));
+  }
+  r.calls = std::move(calls);
+  r.first_calls = first_calls;
+  r.device_chains = true;
+  Layout layout = lay_out(r);
+  if (limited_ && layout.bytes > planned_) {
+    r.device_chains = false;
+    layout = lay_out(r);
+  }
+  memory_use_.planned -= planned_;
+  arrange(layout);
+  memory_use_.planned += planned_;
+  const bool graphs = device_->wanted;
+  set_up_device(graphs, std::move(device_));
+  broken_ = false;
 }
 
 // Orders this replay behind the last one, which may have been on another stream, and brings arguments to their places.

@@ -124,6 +124,8 @@ class RecordedStep:
                 lines.append(f"  calls on {use['device']} are replayed one by one: {use['no_graph']}")
             if use["chains"]:
                 lines.append(f"  {use['in_chains']} of them by {use['chains']} kernels made of chains")
+            if use["awaited"]:
+                lines.append(f"  {use['awaited']} kernels of chains are being compiled: until then it is replayed without them")
             if use["no_chains"]:
                 lines.append(f"  chains are replayed call by call: {use['no_chains']}")
         if self._replays.made:
@@ -133,7 +135,11 @@ class RecordedStep:
     def _eager(self, args, kwargs):
         if is_recording() or _stance[0] != "default":
             return self.function(*args, **kwargs)
-        if self._waiting:
+        news = self._replays.reason == "news"
+        if news:
+            for use in self._replays.memory():
+                self._note_chains(use)
+        if self._waiting or news:
             self._take()
             if (result := self._run((args, kwargs))) is not NotImplemented:
                 return result
@@ -278,8 +284,7 @@ class RecordedStep:
                 self._note(f"a plan takes {use['planned']:,} bytes, more than its memory budget: {use['lacks']}")
             if use["no_graph"]:
                 self._note(f"{use['apart']} calls on {use['device']} are replayed one by one: {use['no_graph']}")
-            if use["no_chains"]:
-                self._note(f"chains of pointwise calls on {use['device']} are replayed call by call: {use['no_chains']}")
+            self._note_chains(use)
             return None
         self._pending.append((recording, watched, codes))
         if len(self._pending) <= _MOST_PENDING:
@@ -309,6 +314,10 @@ class RecordedStep:
         if self.fullgraph:
             raise RuntimeError(f"{self.name}: cannot be replayed: {reason}")
         logger.warning("%s: runs eagerly: %s", self.name, reason)
+
+    def _note_chains(self, use: dict) -> None:
+        if use["no_chains"]:
+            self._note(f"chains of pointwise calls on {use['device']} are replayed call by call: {use['no_chains']}")
 
     def _note(self, what: str) -> None:
         if what not in self._notes:

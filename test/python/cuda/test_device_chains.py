@@ -1,12 +1,17 @@
-"""Chains of pointwise calls on a device: one kernel for all of them, compiled when the step is planned, with the bits of the separate kernels."""
+"""Chains of pointwise calls on a device: one kernel for all of them, compiled while the step is replayed without it, with the bits of the separate kernels."""
 
 import collections
+import gc
 import logging
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
+import sys
+import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +55,7 @@ def bits(t):
 
 def same(function, make, chains=1, graphs=True, calls=None):
     """Replays have eager's bits, in results and arguments, by so many kernels of chains."""
-    step = same_bits(function, make, bits, graphs=graphs)
+    step = same_bits(function, make, bits, between=tg._C._wait_for_chains, graphs=graphs)
     use = step._replays.memory()[0]
     assert use["no_chains"] == "" and chains in (None, use["chains"]), step.summary()
     if calls is not None:
@@ -112,6 +117,7 @@ def test_gradients(part, dtype):
     step = tg.record(f)
     for seed in range(5):
         x, grad = numbers(1003, seed=seed, dtype=dtype), numbers(1003, seed=seed + 50, dtype=dtype)
+        tg._C._wait_for_chains()
         for a, b in zip(f(x, grad), step(x, grad), strict=True):
             assert bits(a) == bits(b), step.summary()
     use = step._replays.memory()[0]
@@ -200,6 +206,7 @@ def test_writes_to_arguments_and_to_what_is_read_in_another_way():
     for seed in range(5):
         x, m = numbers(6, 50, seed=seed), numbers(6, 50, seed=seed + 5)
         again = m.clone()
+        tg._C._wait_for_chains()
         for a, b in zip([*f(x, again), again], [*step(x, m), m], strict=True):
             assert bits(a) == bits(b), step.summary()
     assert replays(step) > 0
@@ -250,6 +257,8 @@ def test_training(memory):
     eager, step = with_more(a, first), tg.record(with_more(b, second), memory=memory)
     for seed in range(8):
         x, y = numbers(9, 6, seed=seed).nan_to_num(0, 1, -1).clamp(-3, 3), tg.arange(9, device="cuda") % 3
+        if seed > 3:  # some are replayed without the kernels
+            tg._C._wait_for_chains()
         assert bits(eager(x, y)) == bits(step(x, y))
         for p, q in zip(a.parameters(), b.parameters(), strict=True):
             assert bits(p) == bits(q)
@@ -265,6 +274,7 @@ def test_compiled_models():
     for seed in range(6):
         x = numbers(5, 6, seed=seed).nan_to_num(0, 1, -1)
         grads = []
+        tg._C._wait_for_chains()
         for net in (model, compiled):
             net.zero_grad()
             net(x).square().sum().backward()
@@ -299,6 +309,7 @@ def test_a_compiler_that_fails(program, why, monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "tapegrad.record"):
         for seed in range(5):
             x = numbers(300, seed=seed)
+            tg._C._wait_for_chains()
             assert bits(other(x)) == bits(step(x))
     use = step._replays.memory()[0]
     assert replays(step) > 0 and use["chains"] == 0 and use["graphs"] == 1 and why in use["no_chains"], step.summary()
@@ -317,6 +328,7 @@ def test_other_bits_are_found(monkeypatch, tmp_path, caplog):
     with caplog.at_level(logging.INFO, "tapegrad.record"):
         for seed in range(5):
             x = numbers(300, seed=seed)
+            tg._C._wait_for_chains()
             assert bits((x * 2 + 1).cosh() - x) == bits(step(x))
     use = step._replays.memory()[0]
     assert use["chains"] == 0 and "gave other bits at element" in use["no_chains"], step.summary()
@@ -328,6 +340,7 @@ def test_waits_of_the_comparison_are_not_the_programs():
         step = tg.record(lambda x: (x * 2 + 1).rsqrt() - x)
         x = tg.ones(300, device="cuda")
         for _ in range(5):
+            tg._C._wait_for_chains()
             step(x)
         assert tg._C._cuda_wait_mode(-1) == 2
     assert step._replays.memory()[0]["chains"] == 1, step.summary()
@@ -336,15 +349,17 @@ def test_waits_of_the_comparison_are_not_the_programs():
 def test_what_earlier_kernels_have_found_is_raised_and_not_lost():
     step = tg.record(lambda x: (x * 2 + 1).square().frac() - x)
     x = numbers(300, seed=0)
-    step(x)
+    for _ in range(3):
+        step(x)
+    tg._C._wait_for_chains()
     table, index = tg.ones(10, 3, device="cuda"), tg.tensor([3, 77]).cuda()
     with pytest.raises(IndexError):
         table[index]
-        for _ in range(4):  # the first of them that makes the plan compares
-            step(x)
+        step(x)  # compares
         cuda.synchronize()
     for _ in range(4):
         assert bits(step(x)) == bits((x * 2 + 1).square().frac() - x)
+    assert step._replays.memory()[0]["chains"] == 1, step.summary()
 
 
 @pytest.mark.skipif(not SIMULATED, reason="TMPDIR is the simulated compiler's")
@@ -354,6 +369,7 @@ def test_no_folder_for_a_kernel(monkeypatch):
     x = numbers(300, seed=0)
     for _ in range(5):
         step(x)
+        tg._C._wait_for_chains()
     assert "no temporary folder can be made" in step._replays.memory()[0]["no_chains"], step.summary()
 
 
@@ -371,6 +387,173 @@ def test_no_memory_to_compare(monkeypatch):
     del held
     for _ in range(4):
         assert bits(step(x)) == bits(expected)
+        tg._C._wait_for_chains()
+
+
+# --- meanwhile ---
+
+@pytest.fixture
+def slow(monkeypatch, tmp_path):
+    """A compiler that takes until the file `go` is there; `begun` says that it runs. Gives a function that lets it end."""
+    if not SIMULATED:
+        pytest.skip("needs a compiler that waits")
+    program, begun, go = tmp_path / "slow", tmp_path / "begun", tmp_path / "go"
+    program.write_text(f'#!/bin/sh\necho $$ >> {begun}\nwhile [ ! -e {go} ]; do sleep 0.02; done\nexec g++ "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("TAPEGRAD_CUDA_SIMULATE_COMPILER", str(program))
+
+    def until(path):
+        end = time.monotonic() + 60
+        while not path.exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    yield types.SimpleNamespace(begun=lambda: until(begun), go=go.touch, starts=lambda: len(begun.read_text().split()) if begun.exists() else 0)
+    go.touch()
+    tg._C._wait_for_chains()
+
+
+def chain_of(scale):
+    """A text of its own for each number of calls."""
+    def f(x):
+        for _ in range(scale):
+            x = (x * 1.5).sinh() - 0.25
+        return x
+
+    return f
+
+
+@pytest.mark.parametrize("memory", [None, 0.7])
+def test_replays_do_not_wait_for_the_compiler(slow, memory):
+    f = chain_of(2 if memory is None else 3)
+    step = tg.record(f, memory=memory)
+    for seed in range(6):
+        x = numbers(400, seed=seed)
+        step._replays.scribble()
+        assert bits(step(x)) == bits(f(x)), step.summary()
+    slow.begun()
+    use = step._replays.memory()[0]
+    assert replays(step) == 4 and use["awaited"] == 1 and use["chains"] == 0 and use["graphs"] == 1, step.summary()
+    assert "1 kernels of chains are being compiled" in step.summary()
+    before = use["planned"]
+    slow.go()
+    tg._C._wait_for_chains()
+    for seed in range(6):
+        x = numbers(400, seed=seed)
+        step._replays.scribble()
+        assert bits(step(x)) == bits(f(x)), step.summary()
+    use = step._replays.memory()[0]
+    assert replays(step) == 10 and use["awaited"] == 0 and use["chains"] == 1 and use["graphs"] == 1 and use["planned"] < before, step.summary()
+
+
+def test_a_step_in_two_parts_takes_kernels_in_between_its_calls(slow):
+    tg.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 20), nn.Hardswish(), nn.Tanh(), nn.Softsign(), nn.ELU(), nn.Linear(20, 2)).cuda()
+    compiled = tg.compile(nn.Sequential(*model))
+    for seed in range(12):
+        x = numbers(5, 6, seed=seed).nan_to_num(0, 1, -1)
+        grads, outs = [], []
+        for net in (model, compiled):
+            net.zero_grad()
+            outs.append(net(x))
+            if seed == 6 and net is compiled:  # between the passes
+                slow.go()
+                tg._C._wait_for_chains()
+            outs[-1].square().sum().backward()
+            grads.append([bits(p.grad) for p in net.parameters()])
+        assert grads[0] == grads[1] and bits(outs[0]) == bits(outs[1]), compiled.forward.summary()
+    use = compiled.forward._replays.memory()[0]
+    assert use["chains"] > 0 and use["awaited"] == 0 and replays(compiled.forward) > 6, compiled.forward.summary()
+
+
+def test_a_step_that_goes_meanwhile(slow):
+    """What was not begun is not compiled at all."""
+    first, second = tg.record(chain_of(4)), tg.record(chain_of(5))
+    x = numbers(400, seed=0)
+    for step in (first, second):
+        for _ in range(3):
+            step(x)
+    slow.begun()
+    assert [s._replays.memory()[0]["awaited"] for s in (first, second)] == [1, 1]
+    first.reset()
+    del second, step
+    gc.collect()
+    slow.go()
+    tg._C._wait_for_chains()
+    assert slow.starts() == 1
+    for seed in range(5):
+        x = numbers(400, seed=seed)
+        assert bits(first(x)) == bits(chain_of(4)(x))
+    assert first._replays.memory()[0]["chains"] == 1, first.summary()  # its kernel was kept
+
+
+def test_equal_chains_are_compiled_once_though_two_steps_wait(slow):
+    steps = [tg.record(chain_of(6)) for _ in range(2)]
+    x = numbers(400, seed=0)
+    for step in steps:
+        for _ in range(3):
+            step(x)
+    slow.begun()
+    slow.go()
+    tg._C._wait_for_chains()
+    assert slow.starts() == 1
+    for step in steps:
+        assert bits(step(x)) == bits(chain_of(6)(x)) and step._replays.memory()[0]["chains"] == 1
+
+
+def test_ctrl_c_and_a_fork_while_a_kernel_is_compiled(slow):
+    f = chain_of(7)
+    step = tg.record(f)
+    x = numbers(400, seed=0)
+    for _ in range(3):
+        step(x)
+    slow.begun()
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+    child = os.fork()
+    if child == 0:  # it has no device, no compiler, and ends at once
+        status = 1
+        try:
+            host = tg.record(lambda t: t * 2 + 1)
+            ones = tg.ones(3)
+            status = 0 if all(host(ones).sum() == 9 for _ in range(4)) else 2
+            tg._C._wait_for_chains()
+            step.reset()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    slow.go()
+    tg._C._wait_for_chains()
+    assert bits(step(x)) == bits(f(x)) and step._replays.memory()[0]["chains"] == 1, step.summary()
+
+
+END = """
+import os, subprocess, sys, time
+import tapegrad as tg
+step = tg.record(lambda x: (x * 2 + 1).sinh() - x)
+x = tg.rand(300).cuda()
+for _ in range(4):
+    step(x)
+assert step._replays.memory()[0]["awaited"] == 1
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+subprocess.Popen(["sh", "-c", "sleep 0.5; touch " + sys.argv[2]])
+if sys.argv[3] == "forks":
+    if os.fork() == 0:
+        sys.exit(0)  # runs the exit handlers of the child
+    assert os.wait()[1] == 0
+if sys.argv[3] == "raises":
+    raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize("how", ["ends", "raises", "forks"])
+def test_the_process_ends_while_a_kernel_is_compiled(slow, tmp_path, how):
+    done = subprocess.run([sys.executable, "-c", END, str(tmp_path / "begun"), str(tmp_path / "go"), how], capture_output=True, text=True, timeout=120,
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (7 if how == "raises" else 0, ""), done
+    assert not list(tmp_path.glob("tapegrad-kernel-*"))
 
 
 # --- the real NVRTC, without a card ---
@@ -390,6 +573,7 @@ def test_the_real_compiler_takes_the_texts():
     before = texts()
     step = tg.record(everything)
     for seed in range(3):
+        tg._C._wait_for_chains()
         step(numbers(40, seed=seed), numbers(40, seed=seed + 100))
     made = [text for text in texts() if text not in before]
     assert len(made) >= 3
