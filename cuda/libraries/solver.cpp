@@ -1,6 +1,7 @@
 // The functions of libcusolver and libcublas for cuda/linalg/factor/.
+#include "tapegrad/cuda/linalg/factor/solver.h"
 #include "tapegrad/cuda/libraries/library.h"
-#include "tapegrad/cuda/linalg/factor/solver_api.h"
+#include "tapegrad/cuda/linalg/spectral.h"
 
 // The library of each function, our name and its own; those that exist once for each dtype.
 #define TG_SOLVER_TYPE(X, at, T, gqr)                                \
@@ -19,6 +20,12 @@
   X(cusolver, cholesky, cusolverDnXpotrf)                        \
   X(cusolver, qr_bytes, cusolverDnXgeqrf_bufferSize)             \
   X(cusolver, qr, cusolverDnXgeqrf)                              \
+  X(cusolver, hermitian_bytes, cusolverDnXsyevd_bufferSize)      \
+  X(cusolver, hermitian, cusolverDnXsyevd)                       \
+  X(cusolver, singular_bytes, cusolverDnXgesvd_bufferSize)       \
+  X(cusolver, singular, cusolverDnXgesvd)                        \
+  X(cusolver, general_bytes, cusolverDnXgeev_bufferSize)         \
+  X(cusolver, general, cusolverDnXgeev)                          \
   X(cublas, create_blas, cublasCreate_v2)                        \
   X(cublas, set_blas_stream, cublasSetStream_v2)                 \
   X(cublas, set_blas_workspace, cublasSetWorkspace_v2)           \
@@ -36,6 +43,9 @@ namespace tapegrad::cuda::solver_api {
 TG_SAME(kSuccess, CUSOLVER_STATUS_SUCCESS)
 TG_SAME(kSuccess, CUBLAS_STATUS_SUCCESS)
 TG_SAME(kSolverNoMemory, CUSOLVER_STATUS_ALLOC_FAILED)
+TG_SAME(kNotSupported, CUSOLVER_STATUS_NOT_SUPPORTED)
+TG_SAME(kNoVectors, CUSOLVER_EIG_MODE_NOVECTOR)
+TG_SAME(kVectors, CUSOLVER_EIG_MODE_VECTOR)
 TG_SAME(kBlasNoMemory, CUBLAS_STATUS_ALLOC_FAILED)
 TG_SAME(kFloat, CUDA_R_32F)
 TG_SAME(kDouble, CUDA_R_64F)
@@ -78,6 +88,9 @@ const solver_api::Functions* functions() {
 
 }  // namespace
 
-TG_API void register_solver() { solver_api::use_solver(&functions); }
+TG_API void register_solver() {
+  solver_api::use_solver(&functions);
+  eigen_library.store(&eigen_by_solver, std::memory_order_release);
+}
 
 }  // namespace tapegrad::cuda

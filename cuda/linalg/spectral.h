@@ -1,6 +1,6 @@
 // Shared code of eigenvalues and singular values, and the interface to an optional library for them (cuSOLVER;
-// cuda/libraries/), which is used for matrices that are too large for one block of threads. A simulated device has
-// none.
+// factor/solver.cpp), which is used for matrices that are too large for one block of threads. A simulated device has
+// one while a test wants it.
 #pragma once
 
 #include <atomic>

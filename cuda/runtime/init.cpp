@@ -11,7 +11,6 @@ void register_chains();
 TG_OPTIONAL void register_products();
 TG_OPTIONAL void register_cudnn();
 TG_OPTIONAL void register_fft();
-TG_OPTIONAL void register_eigen();
 TG_OPTIONAL void register_solver();
 TG_OPTIONAL void register_nccl();  // the simulation has one, too
 #undef TG_OPTIONAL
@@ -25,7 +24,6 @@ int tapegrad_cuda_init() {
   if (tapegrad::cuda::register_products != nullptr) tapegrad::cuda::register_products();
   if (tapegrad::cuda::register_cudnn != nullptr) tapegrad::cuda::register_cudnn();
   if (tapegrad::cuda::register_fft != nullptr) tapegrad::cuda::register_fft();
-  if (tapegrad::cuda::register_eigen != nullptr) tapegrad::cuda::register_eigen();
   if (tapegrad::cuda::register_solver != nullptr) tapegrad::cuda::register_solver();
   if (tapegrad::cuda::register_nccl != nullptr) tapegrad::cuda::register_nccl();
   return tapegrad::cuda::device_count();

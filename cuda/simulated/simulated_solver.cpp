@@ -4,14 +4,18 @@
 #include <cmath>
 #include <complex>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/linalg/factor/solver.h"
+#include "tapegrad/cuda/linalg/spectral.h"
 #include "tapegrad/cuda/simulated/launch.h"
 #include "tapegrad/cuda/simulated/simulated_driver.h"
 
@@ -175,6 +179,65 @@ void reflections(View<T> a, int64_t m, int64_t n, int64_t many, const T* taus) {
     for (int64_t k = j; k < n; ++k) reflect(v, j, m, taus[j], a, k);
 }
 
+// Jacobi's rotations: the eigenvalues in ascending order, their vectors in the columns of v.
+template <class T>
+std::vector<real_t<T>> hermitian(View<T> a, int64_t n, View<T> v) {
+  std::vector<T> vectors(static_cast<size_t>(n * n));
+  const View<T> w{vectors.data(), 1, n};
+  for (int64_t i = 0; i < n; ++i) w(i, i) = T(1);
+  for (int sweep = 0; sweep < 16; ++sweep)
+    for (int64_t p = 0; p < n; ++p)
+      for (int64_t q = p + 1; q < n; ++q) {
+        const real_t<T> size = std::abs(a(p, q));
+        using Limits = std::numeric_limits<real_t<T>>;
+        if (size < Limits::min() / Limits::epsilon()) continue;  // its phase would not be exact
+        const T phase = conjugate(a(p, q) / size);               // times column q: element (p, q) becomes real
+        const real_t<T> theta = (std::real(a(q, q)) - std::real(a(p, p))) / (2 * size);
+        const real_t<T> t = std::copysign(1 / (std::abs(theta) + std::hypot(theta, real_t<T>(1))), theta);
+        const real_t<T> c = 1 / std::hypot(t, real_t<T>(1)), s = t * c;
+        const auto turn = [&](T& x, T& y, const T& by) {
+          const T old = x, turned = y * by;
+          x = c * old - s * turned;
+          y = s * old + c * turned;
+        };
+        for (int64_t i = 0; i < n; ++i) turn(a(i, p), a(i, q), phase);
+        for (int64_t i = 0; i < n; ++i) turn(w(i, p), w(i, q), phase);
+        for (int64_t i = 0; i < n; ++i) turn(a(p, i), a(q, i), conjugate(phase));
+      }
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](int64_t i) { return std::real(a(i, i)); });
+  std::vector<real_t<T>> values;
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t from = order[static_cast<size_t>(j)];
+    values.push_back(std::real(a(from, from)));
+    for (int64_t i = 0; i < n; ++i) v(i, j) = w(i, from);
+  }
+  return values;
+}
+
+// The singular values of a are the positive eigenvalues of [0 a; a^H 0], whose vectors are (u, v) / sqrt(2); those of
+// zero are (u, 0) for an a of full rank.
+template <class T>
+void singular(View<T> a, int64_t m, int64_t n, real_t<T>* values, View<T> u, int64_t u_columns, View<T> vh) {
+  const int64_t all = m + n;
+  std::vector<T> both(static_cast<size_t>(all * all)), vectors(both.size());
+  const View<T> b{both.data(), 1, all}, w{vectors.data(), 1, all};
+  for (int64_t j = 0; j < n; ++j)
+    for (int64_t i = 0; i < m; ++i) {
+      b(i, m + j) = a(i, j);
+      b(m + j, i) = conjugate(a(i, j));
+    }
+  const std::vector<real_t<T>> found = hermitian(b, all, w);
+  for (int64_t j = 0; j < m; ++j) {
+    const int64_t from = all - 1 - j;
+    if (j < n) values[j] = found[static_cast<size_t>(from)];
+    const real_t<T> scale = j < n ? std::sqrt(real_t<T>(2)) : real_t<T>(1);
+    for (int64_t i = 0; j < u_columns && i < m; ++i) u(i, j) = w(i, from) * scale;
+    for (int64_t i = 0; u_columns > 0 && j < n && i < n; ++i) vh(j, i) = conjugate(w(m + i, from)) * scale;
+  }
+}
+
 template <class F>
 void dispatch(int type, F&& f) {
   switch (type) {
@@ -300,6 +363,41 @@ int get_substitute(void* handle, int side, int fill, int operation, int diagonal
   return kSuccess;
 }
 
+int get_hermitian(void* handle, void*, int mode, int fill, int64_t n, int type, void* a, int64_t lda, int, void* w,
+                  int compute, void* device, size_t bytes, void* host, size_t host_bytes, int* info) {
+  TG_ENTER("hermitian");
+  TG_REQUIRE(n > 0 && lda >= n && type == compute && fill == kLower);
+  TG_REQUIRE(check_workspaces(device, bytes, device_bytes(n, n), host, host_bytes) == kSuccess);
+  queue(handle, "hermitian", type, device, bytes, [=]<class T>() {
+    std::vector<T> copy(static_cast<size_t>(n * n));
+    const View<T> whole{copy.data(), 1, n}, from = view<T>(a, lda);
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t i = j; i < n; ++i) whole(j, i) = conjugate(whole(i, j) = from(i, j));
+    std::vector<T> unwanted(copy.size());
+    std::ranges::copy(hermitian(whole, n, mode == kVectors ? from : View<T>{unwanted.data(), 1, n}),
+                      static_cast<real_t<T>*>(w));
+    *info = 0;
+  });
+  return kSuccess;
+}
+int get_singular(void* handle, void*, signed char u_job, signed char vt_job, int64_t m, int64_t n, int type, void* a,
+                 int64_t lda, int, void* s, int, void* u, int64_t ldu, int, void* vt, int64_t ldvt, int compute,
+                 void* device, size_t bytes, void* host, size_t host_bytes, int* info) {
+  TG_ENTER("singular");
+  TG_REQUIRE(m >= n && n > 0 && lda >= m && type == compute && (u_job == 'N') == (vt_job == 'N'));
+  TG_REQUIRE(u_job == 'N' || (ldu >= m && ldvt >= n && u != nullptr && vt != nullptr));
+  TG_REQUIRE(check_workspaces(device, bytes, device_bytes(m, n), host, host_bytes) == kSuccess);
+  queue(handle, "singular", type, device, bytes, [=]<class T>() {
+    singular(view<T>(a, lda), m, n, static_cast<real_t<T>*>(s), view<T>(u, ldu),
+             u_job == 'N'   ? int64_t{0}
+             : u_job == 'A' ? m
+                            : n,
+             view<T>(vt, ldvt));
+    *info = 0;
+  });
+  return kSuccess;
+}
+
 int create(void** handle) {
   if (const int status = enter("create", nullptr); status != kSuccess) return status;
   *handle = new Handle;
@@ -338,6 +436,19 @@ const Functions* functions() {
       .reflections_size = {get_reflections_size, get_reflections_size, get_reflections_size, get_reflections_size},
       .reflections = {get_reflections<float>, get_reflections<double>, get_reflections<std::complex<float>>,
                       get_reflections<std::complex<double>>},
+      .hermitian_bytes = [](void*, void*, int, int, int64_t n, int type, const void*, int64_t lda, int, const void*,
+                            int compute, size_t* device,
+                            size_t* host) { return bytes_of(n, n, lda, type, compute, device, host); },
+      .hermitian = get_hermitian,
+      .singular_bytes = [](void*, void*, signed char, signed char, int64_t m, int64_t n, int type, const void*,
+                           int64_t lda, int, const void*, int, const void*, int64_t, int, const void*, int64_t,
+                           int compute, size_t* device,
+                           size_t* host) { return bytes_of(m, n, lda, type, compute, device, host); },
+      .singular = get_singular,
+      .general_bytes = [](void*, void*, int, int, int64_t, int, const void*, int64_t, int, const void*, int,
+                          const void*, int64_t, int, const void*, int64_t, int, size_t*,
+                          size_t*) { return enter("general_bytes", nullptr), kNotSupported; },
+      .general = nullptr,
       .create_blas = create_blas,
       .set_blas_stream = set_stream,
       .set_blas_workspace =
@@ -359,6 +470,7 @@ void use_simulated_solver(bool on) {
   state().calls.clear();
   state().failures.clear();
   use_solver(on ? &functions : nullptr);
+  eigen_library.store(on ? &eigen_by_solver : nullptr);
 }
 
 uint64_t solver_calls(const std::string& name) {

@@ -1,7 +1,7 @@
-// cuSOLVER's and cuBLAS's functions for large matrices over a simulated device: plain loops, queued on the stream. As
-// strict as the libraries: sizes that do not fit are refused, and so are cuSOLVER's functions during a capture; what a
-// workspace holds is overwritten when the work runs. Off until a test turns it on, so that a device goes without, as
-// where the libraries are missing.
+// cuSOLVER's and cuBLAS's functions for large matrices over a simulated device: plain loops, queued on the stream, but
+// for eigenvalues of general matrices, which it does not support. As strict as the libraries: sizes that do not fit are
+// refused, and so are cuSOLVER's functions during a capture; what a workspace holds is overwritten when the work runs.
+// Off until a test turns it on, so that a device goes without, as where the libraries are missing.
 #pragma once
 
 #include <cstdint>

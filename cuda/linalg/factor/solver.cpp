@@ -7,6 +7,7 @@
 
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/linalg/spectral.h"
 #include "tapegrad/cuda/memory/storage.h"
 #include "tapegrad/cuda/runtime/driver.h"
 #include "tapegrad/cuda/runtime/per_device.h"
@@ -165,6 +166,76 @@ void Solver::substitute(const Stream& stream, DType dtype, const Columns& a, boo
                    unit ? kUnitDiagonal : kAnyDiagonal, x.rows, x.cols, &one, a.data, a.ld, x.data, x.ld),
                "cublastrsm");
   });
+}
+
+bool Solver::spectrum(const Stream& stream, const EigenRequest& r) {
+  const Call call(*this, stream);
+  switch (r.spectrum) {
+    case Spectrum::Singular:
+      singular(call, r);
+      return true;
+    case Spectrum::Hermitian:
+      hermitian(call, r);
+      return true;
+    case Spectrum::General:
+      return general(call, r);
+  }
+  return false;
+}
+
+void Solver::hermitian(const Call& call, const EigenRequest& r) {
+  const int type = data_type(r.dtype), real = data_type(to_real(r.dtype)), mode = r.vectors ? kVectors : kNoVectors;
+  call.with_workspaces(
+      "cusolverDnXsyevd_bufferSize",
+      [&](size_t* device, size_t* host) {
+        return call.api.hermitian_bytes(handle_, params_, mode, kLower, r.n, type, r.a, r.n, real, r.values, type,
+                                        device, host);
+      },
+      "cusolverDnXsyevd",
+      [&](void* device, size_t device_bytes, void* host, size_t host_bytes) {
+        return call.api.hermitian(handle_, params_, mode, kLower, r.n, type, r.a, r.n, real, r.values, type, device,
+                                  device_bytes, host, host_bytes, r.info);
+      });
+}
+
+void Solver::singular(const Call& call, const EigenRequest& r) {
+  const int type = data_type(r.dtype), real = data_type(to_real(r.dtype));
+  const signed char u = !r.vectors ? 'N' : r.u_columns == r.m ? 'A' : 'S', vt = r.vectors ? 'A' : 'N';
+  call.with_workspaces(
+      "cusolverDnXgesvd_bufferSize",
+      [&](size_t* device, size_t* host) {
+        return call.api.singular_bytes(handle_, params_, u, vt, r.m, r.n, type, r.a, r.m, real, r.values, type, r.u,
+                                       r.m, type, r.vh, r.n, type, device, host);
+      },
+      "cusolverDnXgesvd",
+      [&](void* device, size_t device_bytes, void* host, size_t host_bytes) {
+        return call.api.singular(handle_, params_, u, vt, r.m, r.n, type, r.a, r.m, real, r.values, type, r.u, r.m,
+                                 type, r.vh, r.n, type, device, device_bytes, host, host_bytes, r.info);
+      });
+}
+
+// The eigenvalues of real matrices as complex numbers; their vectors come packed.
+bool Solver::general(const Call& call, const EigenRequest& r) {
+  const int type = data_type(r.dtype), values = data_type(to_complex(r.dtype));
+  const int right = r.vectors ? kVectors : kNoVectors;
+  const auto size = [&](size_t* device, size_t* host) {
+    return call.api.general_bytes(handle_, params_, kNoVectors, right, r.n, type, r.a, r.n, values, r.values, type,
+                                  nullptr, r.n, type, r.u, r.n, type, device, host);
+  };
+  size_t device_bytes = 0, host_bytes = 0;
+  if (size(&device_bytes, &host_bytes) == kNotSupported) return false;
+  call.with_workspaces("cusolverDnXgeev_bufferSize", size, "cusolverDnXgeev",
+                       [&](void* device, size_t device_bytes, void* host, size_t host_bytes) {
+                         return call.api.general(handle_, params_, kNoVectors, right, r.n, type, r.a, r.n, values,
+                                                 r.values, type, nullptr, r.n, type, r.u, r.n, type, device,
+                                                 device_bytes, host, host_bytes, r.info);
+                       });
+  return true;
+}
+
+bool eigen_by_solver(const Stream& stream, const EigenRequest& request) {
+  Solver* const solver = solver_of(stream, false);
+  return solver != nullptr && solver->spectrum(stream, request);
 }
 
 Solver* solver_of(const Stream& stream, bool to_substitute) {

@@ -1,6 +1,7 @@
-// Factorisations of large matrices and solutions with their factors by cuSOLVER, one column-major matrix at a time, as
-// LAPACK does them: queued on a stream, with workspaces of the caching allocator. Thread rules: any thread; a device's
-// Solver takes one call at a time. Errors of the libraries are raised; infos are written on the device.
+// Factors, solutions with them, eigenvalues and singular values (divide and conquer; QR; QR with shifts for general
+// matrices) of large matrices by cuSOLVER, one column-major matrix at a time, as LAPACK does them: queued on a stream,
+// with workspaces of the caching allocator. Thread rules: any thread; a device's Solver takes one call at a time.
+// Errors of the libraries are raised; infos are written on the device.
 #pragma once
 
 #include <mutex>
@@ -9,6 +10,8 @@
 #include "tapegrad/cuda/runtime/stream.h"
 
 namespace tapegrad::cuda {
+
+struct EigenRequest;  // linalg/spectral.h
 
 struct Columns {
   void* data;
@@ -33,8 +36,15 @@ class Solver {
   void substitute(const Stream& stream, DType dtype, const Columns& a, bool transposed, bool upper, bool unit,
                   const Columns& x);
 
+  // As an EigenLibrary does it (linalg/spectral.h).
+  bool spectrum(const Stream& stream, const EigenRequest& request);
+
  private:
   class Call;
+
+  void hermitian(const Call& call, const EigenRequest& r);
+  void singular(const Call& call, const EigenRequest& r);
+  bool general(const Call& call, const EigenRequest& r);
 
   std::recursive_mutex mutex_;  // short of memory, a workspace runs Python's collector
   void* handle_ = nullptr;
@@ -45,5 +55,7 @@ class Solver {
 // The current device's, or null where the libraries are missing, and during a capture, unless it is for `substitute`:
 // NVIDIA says that calls of cuBLAS may be captured, and nothing of those of cuSOLVER.
 Solver* solver_of(const Stream& stream, bool to_substitute);
+
+TG_API bool eigen_by_solver(const Stream& stream, const EigenRequest& request);
 
 }  // namespace tapegrad::cuda

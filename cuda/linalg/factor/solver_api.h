@@ -1,5 +1,5 @@
-// The part of cuSOLVER 12 and cuBLAS 13 that factors large matrices and solves with them: their functions, and the
-// constants of their options. Where NVIDIA's headers are available, libraries/solver.cpp checks both.
+// The part of cuSOLVER 12 and cuBLAS 13 for large matrices, their factors, equations and eigenvalues: functions, and
+// the constants of their options. Where NVIDIA's headers are available, libraries/solver.cpp checks both.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,11 @@
 
 namespace tapegrad::cuda::solver_api {
 
-inline constexpr int kSuccess = 0, kSolverNoMemory = 2, kBlasNoMemory = 3;
+inline constexpr int kSuccess = 0, kSolverNoMemory = 2, kNotSupported = 9, kBlasNoMemory = 3;
 enum DataType : int { kFloat = 0, kDouble = 1, kComplexFloat = 4, kComplexDouble = 5 };
 enum Fill : int { kLower = 0, kUpper = 1 };
 enum Operation : int { kPlain = 0, kTransposed = 1, kAdjoint = 2 };
+enum EigenMode : int { kNoVectors = 0, kVectors = 1 };
 enum Diagonal : int { kAnyDiagonal = 0, kUnitDiagonal = 1 };
 inline constexpr int kLeft = 0;           // side
 inline constexpr int kDeterministic = 1;  // results have the same bits in every run
@@ -60,6 +61,30 @@ struct Functions {
   LibraryFunction<int(void* handle, int m, int n, int k, void* a, int lda, const void* tau, void* device, int elements,
                       int* info)>
       reflections[4];
+  LibraryFunction<int(void* handle, void* params, int mode, int fill, int64_t n, int type, const void* a, int64_t lda,
+                      int type_w, const void* w, int compute, size_t* device, size_t* host)>
+      hermitian_bytes;
+  LibraryFunction<int(void* handle, void* params, int mode, int fill, int64_t n, int type, void* a, int64_t lda,
+                      int type_w, void* w, int compute, void* device, size_t device_bytes, void* host,
+                      size_t host_bytes, int* info)>
+      hermitian;
+  LibraryFunction<int(void* handle, void* params, signed char u_job, signed char vt_job, int64_t m, int64_t n, int type,
+                      const void* a, int64_t lda, int type_s, const void* s, int type_u, const void* u, int64_t ldu,
+                      int type_vt, const void* vt, int64_t ldvt, int compute, size_t* device, size_t* host)>
+      singular_bytes;
+  LibraryFunction<int(void* handle, void* params, signed char u_job, signed char vt_job, int64_t m, int64_t n, int type,
+                      void* a, int64_t lda, int type_s, void* s, int type_u, void* u, int64_t ldu, int type_vt,
+                      void* vt, int64_t ldvt, int compute, void* device, size_t device_bytes, void* host,
+                      size_t host_bytes, int* info)>
+      singular;
+  LibraryFunction<int(void* handle, void* params, int left, int right, int64_t n, int type, const void* a, int64_t lda,
+                      int type_w, const void* w, int type_vl, const void* vl, int64_t ldvl, int type_vr, const void* vr,
+                      int64_t ldvr, int compute, size_t* device, size_t* host)>
+      general_bytes;
+  LibraryFunction<int(void* handle, void* params, int left, int right, int64_t n, int type, void* a, int64_t lda,
+                      int type_w, void* w, int type_vl, void* vl, int64_t ldvl, int type_vr, void* vr, int64_t ldvr,
+                      int compute, void* device, size_t device_bytes, void* host, size_t host_bytes, int* info)>
+      general;
 
   // cuBLAS
   LibraryFunction<int(void** handle)> create_blas;

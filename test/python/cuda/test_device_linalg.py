@@ -266,6 +266,36 @@ def test_gradients_of_large_matrices(dtype):
         assert calls("lu") != 0 and calls("substitute") != 0 and calls("qr") != 0
 
 
+@pytest.mark.parametrize("dtype", [tg.float64, tg.complex64], ids=str)
+def test_spectra_of_large_matrices(dtype):
+    a = matrices((2, 72, 66), dtype)
+    tolerance = 1e-3 if dtype == tg.complex64 else 1e-9
+
+    def near(x, y):
+        tg.testing.assert_close(x.cpu(), y, rtol=tolerance, atol=tolerance)
+
+    with solver() as calls:
+        for x in (a, a.mT):
+            for full in (False, True):
+                u, s, vh = tg.linalg.svd(x.cuda(), full_matrices=full)
+                near(s, tg.linalg.svdvals(x))
+                near((u[..., :66] * s[..., None, :]) @ vh[..., :66, :], x)
+                for q in (u, vh.mH):
+                    near(q.mH @ q, tg.eye(q.shape[-1], dtype=dtype).expand(2, -1, -1))
+            near(tg.linalg.svdvals(x.cuda()), tg.linalg.svdvals(x))
+        assert calls("singular") in (None, 12)
+        h = a @ a.mH
+        for uplo in "LU":
+            w, v = tg.linalg.eigh(h.cuda(), uplo)
+            near((v * w[..., None, :].to(dtype)) @ v.mH / 100, h / 100)
+            near(v.mH @ v, tg.eye(72, dtype=dtype).expand(2, -1, -1))
+            near(tg.linalg.eigvalsh(h.cuda(), uplo) / 100, w.cpu() / 100)
+        assert calls("hermitian") in (None, 8)
+        w, v = tg.linalg.eig(h[0].cuda())
+        near(h[0].to(v.dtype) @ v.cpu() / 100, (v * w).cpu() / 100)
+        assert calls("general_bytes") in (None, 1)  # and refused, on the simulated device
+
+
 def test_what_goes_to_the_library_and_what_does_not():
     a = matrices((16, 65, 65), tg.float64) + 4 * tg.eye(65, dtype=tg.float64)
     with solver() as calls:

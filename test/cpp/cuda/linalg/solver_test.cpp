@@ -46,8 +46,8 @@ TEST_CASE("A solver that cannot be used raises, and the next call tries again", 
   for (const char* name : {"create", "create_blas"}) {
     simulated::solver_fails(name, name == std::string("create") ? 2 : 3);
     CHECK_THROWS_WITH(solves(), Catch::Contains("out of memory"));
-    CHECK(solves());
   }
+  CHECK(solves());
   CHECK(inverts());
   CHECK(simulated::solver_calls("lu") == 1);
   simulated::use_simulated_solver(false);
