@@ -96,7 +96,7 @@ _WRITTEN_OTHERWISE = {"_to_copy": _to_copy, "slice": _slice, "index": lambda x, 
 _RANGES = {"_record_function_enter": lambda name, args=None: _C._profiler_begin(name), "_record_function_exit": lambda handle: _C._profiler_end(handle)}
 _RANGES["_record_function_enter_new"] = _RANGES["_record_function_enter"]
 _ONLY_NAMED = frozenset("_pin_memory _sparse_addmm _sparse_mm_reduce_impl _scaled_dot_product_flash_attention _scaled_dot_product_cudnn_attention "
-                        "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention_backward _grouped_mm _scaled_mm "
+                        "_scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention_backward "
                         "_scaled_dot_product_cudnn_attention_backward _scaled_dot_product_efficient_attention_backward _assert_scalar".split())
 
 

@@ -67,34 +67,9 @@ def grouped_mm(mat_a, mat_b, *, offs=None, bias=None, out_dtype=None):
     Where an operand has two dimensions its groups lie side by side and `offs` (G,) says where each ends: rows of mat_a, columns of
     mat_b or, if both have two dimensions, parts of K, and the result is (G, M, N). Rows or columns behind the last end are zeros.
     """
-    from .. import bmm, cat, stack
+    from .. import _grouped_mm
 
-    if not (2 <= mat_a.dim() <= 3 and 2 <= mat_b.dim() <= 3):
-        raise ValueError(f"grouped_mm: expected operands with two or three dimensions: got {mat_a.dim()} and {mat_b.dim()}")
-    if bias is not None:
-        raise RuntimeError("grouped_mm: bias is not supported yet")
-    if mat_a.dim() == 3 and mat_b.dim() == 3:
-        if offs is not None:
-            raise ValueError("grouped_mm: offs goes with an operand of two dimensions only")
-        result = bmm(mat_a, mat_b)
-        return result if out_dtype is None else result.to(out_dtype)
-    if offs is None:
-        raise ValueError("grouped_mm: an operand of two dimensions needs offs")
-    ends = offs.tolist()
-    spans = list(zip([0, *ends[:-1]], ends, strict=True))
-    whole = mat_a.size(0) if mat_b.dim() == 3 else mat_b.size(1) if mat_a.dim() == 3 else mat_a.size(1)
-    groups = mat_b.size(0) if mat_b.dim() == 3 else mat_a.size(0) if mat_a.dim() == 3 else len(spans)
-    if groups != len(spans) or any(not 0 <= a <= b <= whole for a, b in spans):
-        raise ValueError(f"grouped_mm: expected {groups} ascending ends up to {whole} in offs: got {ends}")
-    if mat_a.dim() == 2 and mat_b.dim() == 2:
-        result = stack([mat_a[:, a:b] @ mat_b[a:b] for a, b in spans])
-    elif mat_a.dim() == 2:
-        parts = [mat_a[a:b] @ mat_b[g] for g, (a, b) in enumerate(spans)]
-        result = cat([*parts, mat_a.new_zeros(whole - ends[-1], mat_b.size(2))])
-    else:
-        parts = [mat_a[g] @ mat_b[:, a:b] for g, (a, b) in enumerate(spans)]
-        result = cat([*parts, mat_b.new_zeros(mat_a.size(1), whole - ends[-1])], dim=1)
-    return result if out_dtype is None else result.to(out_dtype)
+    return _grouped_mm(mat_a, mat_b, offs, bias, out_dtype)
 
 
 def __getattr__(name: str):

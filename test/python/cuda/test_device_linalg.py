@@ -375,3 +375,28 @@ def test_errors_of_the_library():
         finally:
             held.clear()
         tg.testing.assert_close(tg.linalg.solve_triangular(x, x, upper=True).cpu(), tg.linalg.solve_triangular(a, a, upper=True), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [tg.float32, tg.bfloat16])
+@pytest.mark.parametrize("a_sizes, b_sizes", [((12, 16), (3, 16, 8)), ((3, 5, 16), (16, 12)), ((5, 12), (12, 8)), ((3, 5, 16), (3, 16, 8))])
+def test_products_of_groups(a_sizes, b_sizes, dtype):
+    ends = None if len(a_sizes) + len(b_sizes) == 6 else tg.tensor([4, 4, 11], dtype=tg.int32)
+    weight, results = None, []
+    host = [tg.randn(sizes, dtype=dtype) for sizes in (a_sizes, b_sizes)]
+    for device in ("cpu", "cuda"):
+        a, b = (t.detach().to(device).requires_grad_() for t in host)
+        made = tg._grouped_mm(a, b, None if ends is None else ends.to(device))
+        weight = tg.randn(made.shape, dtype=dtype) if weight is None else weight
+        made.backward(weight.to(device))
+        assert made.device.type == device
+        results.append([t.cpu() for t in (made.detach(), a.grad, b.grad)])
+    for ours, theirs in zip(*results[::-1], strict=True):
+        tg.testing.assert_close(ours, theirs, rtol=1e-5 if dtype == tg.float32 else 2e-2, atol=1e-5 if dtype == tg.float32 else 0.05)
+
+
+def test_products_of_groups_wait_for_their_ends():
+    a, b, ends = tg.randn(6, 4, device="cuda"), tg.randn(3, 4, 5, device="cuda"), tg.tensor([2, 2, 6], dtype=tg.int32, device="cuda")
+    with pytest.raises(RuntimeError, match="the host waits for the device"), tg.strict("sync"):
+        tg._grouped_mm(a, b, ends)
+    with pytest.raises(ValueError, match="^_grouped_mm: expected ascending ends up to 6 in offs: got 2 behind 3$"):
+        tg._grouped_mm(a, b, tg.tensor([3, 2, 6], dtype=tg.int32, device="cuda"))

@@ -138,11 +138,39 @@ def test_products_of_groups():
     assert tg.equal(f.grouped_mm(b, b.mT), tg.bmm(b, b.mT))
     assert f.grouped_mm(a.mT, tg.randn(6, 7), offs=tg.tensor([1, 6], dtype=tg.int32)).shape == (2, 4, 7)
     assert f.grouped_mm(b.mT, tg.randn(4, 9), offs=tg.tensor([3, 3, 9], dtype=tg.int32)).shape == (5, 9)
-    for error, call in ((ValueError, lambda: f.grouped_mm(a, b)), (ValueError, lambda: f.grouped_mm(a, b, offs=tg.tensor([3, 2, 5]))),
-                        (ValueError, lambda: f.grouped_mm(a, b, offs=tg.tensor([3, 7]))), (ValueError, lambda: f.grouped_mm(b, b.mT, offs=ends)),
-                        (ValueError, lambda: f.grouped_mm(a[0], b, offs=ends))):
-        with pytest.raises(error, match="grouped_mm: "):
+    a, b, short = tg.randn(6, 4), tg.randn(3, 4, 5), tg.tensor([3, 7], dtype=tg.int32)
+    for error, text, call in (
+            (RuntimeError, r"offs goes with an operand of two dimensions, which needs it: got none for shapes \[6, 4\]", lambda: f.grouped_mm(a, b)),
+            (RuntimeError, "which needs it: got offs", lambda: f.grouped_mm(b, b.mT, offs=ends)),
+            (RuntimeError, r"offs must be a vector of int32: got int64 of shape \[3\]", lambda: f.grouped_mm(a, b, offs=ends.long())),
+            (RuntimeError, "expected 3 groups: got 2", lambda: f.grouped_mm(a, b, offs=short)),
+            (RuntimeError, "inner sizes are 3 and 4", lambda: f.grouped_mm(a[:, :3], b, offs=ends)),
+            (RuntimeError, "operands of one floating dtype: got float32 and float64", lambda: f.grouped_mm(a, b.double(), offs=ends)),
+            (RuntimeError, "two or three dimensions", lambda: f.grouped_mm(a[0], b, offs=ends)),
+            (RuntimeError, "bias is not supported", lambda: f.grouped_mm(a, b, offs=ends, bias=a[0])),
+            (ValueError, "ascending ends up to 6 in offs: got 2 behind 3", lambda: f.grouped_mm(a, b, offs=tg.tensor([3, 2, 5], dtype=tg.int32))),
+            (ValueError, "got 7 behind 3", lambda: f.grouped_mm(a, b[:2], offs=short))):
+        with pytest.raises(error, match="_grouped_mm: .*" + text):
             call()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_products_of_groups_are_those_of_pytorch(dtype):
+    torch = pytest.importorskip("torch")
+    draw = np.random.RandomState(1)
+    for sizes, turned in ((((32, 16), (3, 16, 24)), False), (((3, 8, 16), (16, 32)), False), (((32, 16), (32, 24)), True), (((3, 8, 16), (3, 16, 24)), None)):
+        results = []
+        operands = [draw.randn(*s).astype(np.float32) for s in sizes]
+        ends = np.array([5, 5, 32], np.int32)
+        weights = None
+        for lib in (torch, tg):
+            a, b = (lib.from_numpy(x).to(getattr(lib, dtype)).requires_grad_() for x in operands)
+            made = lib._grouped_mm(a.t() if turned else a, b, offs=None if turned is None else lib.from_numpy(ends))
+            weights = draw.randn(*made.shape).astype(np.float32) if weights is None else weights
+            made.backward(lib.from_numpy(weights).to(made.dtype))
+            results.append([x.detach().float().numpy() for x in (made, a.grad, b.grad)])
+        for theirs, ours in zip(*results, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-2 if dtype == "bfloat16" else 1e-5, atol=0.1 if dtype == "bfloat16" else 1e-4)
 
 
 def global_hooks(t):

@@ -13,6 +13,12 @@ def bmm(make):
             ((make((1, 3, 4)).expand(2, 3, 4), make((2, 4, 5))), {}), ((make((2, 3, 0)), make((2, 0, 2))), {})]
 
 
+def grouped_mm(make):
+    ends, none = tapegrad.tensor([2, 2, 6], dtype=tapegrad.int32), tapegrad.tensor([0, 0], dtype=tapegrad.int32)
+    return [((make((6, 4)), make((3, 4, 5)), ends), {}), ((make((3, 5, 4)).transpose(1, 2), make((5, 7)), ends), {}), ((make((6, 4)).t(), make((6, 5)), ends), {}),
+            ((make((2, 3, 4)), make((2, 5, 4)).transpose(1, 2)), {}), ((make((0, 4)), make((2, 4, 5)), none), {}), ((make((5, 3)), make((2, 3, 0)), none), {})]
+
+
 def addmm(make):
     return [((make((3, 5)), make((3, 4)), make((4, 5))), {}), ((make((5,)), make((3, 4)), make((4, 5))), {"beta": 0.5, "alpha": 2.0}), ((make(()), make((4, 3)).t(), make((4, 5))), {}),
             ((make((3, 1)), make((3, 4)), make((4, 5))), {"beta": 0}), ((make((3, 2)), make((3, 0)), make((0, 2))), {"beta": 2.0})]
