@@ -8,13 +8,12 @@ _ELSEWHERE = {"ndarray": "Tensor", "array": "tensor", "asarray": "as_tensor", "r
               "repeat_elements": "repeat_interleave", "matmult": "matmul", "nelements": "numel"}
 
 QUANTISED = "quantised tensors are not supported: quantize_dynamic makes linear layers of int8, bfloat16 and float16 make other layers small"
-_FLOAT8 = "tensors of 8-bit floating numbers are multiplied by nn.functional.scaled_mm alone: convert to bfloat16 for all else"
 _MASKED = "there are no masked tensors: the functions of masked take a mask as an argument, masked.mean(x, mask=mask)"
 # What PyTorch has and tapegrad has not, in one sentence. The names stay absent, so that programs which ask for them take their other way.
 _ABSENT = {"nested": "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work",
            **dict.fromkeys(("quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic", "dequantize", "quantized",
                             "quantizable", "intrinsic"), QUANTISED),
-           **dict.fromkeys(("_scaled_mm", "_scaled_grouped_mm"), _FLOAT8), "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
+           "_scaled_grouped_mm": "it is nn.functional.scaled_grouped_mm", "masked_tensor": _MASKED, "as_masked_tensor": _MASKED, "MaskedTensor": _MASKED, "is_masked_tensor": _MASKED}
 
 # The same of modules and of all that is below them; the longest path counts. Other modules of PyTorch have no reason of their own.
 NO_GRAPHS = "programs are not recorded as graphs: tapegrad runs eagerly"

@@ -1,7 +1,8 @@
 // Matrix products by cuBLASLt. A product of rows is the product of the transposes the other way round, which is how
 // BLAS sees the same memory: C^T = B^T A^T. The library's plan of a product (descriptors, and the algorithm chosen by
 // its heuristics) is cached per shape, kMostPlans per device. Algorithms whose order of summation varies, or that
-// accumulate in 16 bits, are excluded: the same product has the same bits in every run.
+// accumulate in 16 bits, are excluded: the same product has the same bits in every run. Products of float8 with scales
+// need an sm_89, those with scales of lines, parts and tiles an sm_90: others have no algorithm.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -37,8 +38,9 @@ constexpr size_t kWorkspace = size_t{32} << 20;  // what NVIDIA recommends for i
 constexpr uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 struct Types {
-  cudaDataType_t data, scale;
-  cublasComputeType_t compute;
+  cudaDataType_t a = CUDA_R_32F, scale = CUDA_R_32F;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  cudaDataType_t b = a, c = a;
 };
 
 bool types_of(DType dtype, bool tf32, Types& types) {
@@ -48,10 +50,21 @@ bool types_of(DType dtype, bool tf32, Types& types) {
                                          {DType::float32, {CUDA_R_32F, CUDA_R_32F, float32}},
                                          {DType::float64, {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F}},
                                          {DType::complex64, {CUDA_C_32F, CUDA_C_32F, float32}},
-                                         {DType::complex128, {CUDA_C_64F, CUDA_C_64F, CUBLAS_COMPUTE_64F}}};
+                                         {DType::complex128, {CUDA_C_64F, CUDA_C_64F, CUBLAS_COMPUTE_64F}},
+                                         {DType::float8_e4m3fn, {CUDA_R_8F_E4M3, CUDA_R_32F, CUBLAS_COMPUTE_32F}},
+                                         {DType::float8_e5m2, {CUDA_R_8F_E5M2, CUDA_R_32F, CUBLAS_COMPUTE_32F}}};
   const auto* found = std::ranges::find(all, dtype, &std::pair<DType, Types>::first);
   if (found == std::end(all)) return false;
   types = found->second;
+  return true;
+}
+// a's types come from p.dtype; those of b and c from what is mixed.
+bool types_of(const Product& p, bool tf32, Types& types) {
+  Types b, c;
+  if (!types_of(p.dtype, tf32, types)) return false;
+  if (p.mixed == nullptr) return !is_float8(p.dtype);
+  if (!types_of(p.mixed->b, tf32, b) || !types_of(p.mixed->c, tf32, c)) return false;
+  types.b = b.a, types.c = c.a;
   return true;
 }
 
@@ -86,9 +99,15 @@ uint32_t alignment(const void* p) {
 // All that the choice of an algorithm depends on.
 struct Key {
   int64_t dtype, tf32, batch, m, n, k, a_transposed, b_transposed, a_step, b_step, a_batch, b_batch, bias;
-  int64_t a_align, b_align, c_align, reads_c, c_batch;
+  int64_t a_align, b_align, c_align, reads_c, c_batch, mixed;
   auto operator<=>(const Key&) const = default;
 };
+
+int64_t mixed_key(const MixedProduct* m) {
+  if (m == nullptr) return -1;
+  const auto part = [](auto value, int shift) { return static_cast<int64_t>(value) << shift; };
+  return part(m->b, 0) | part(m->c, 8) | part(m->a_kind, 16) | part(m->b_kind, 24) | part(m->fast, 32);
+}
 
 struct Plan {
   cublasLtMatmulDesc_t operation = nullptr;
@@ -141,21 +160,47 @@ struct Preference {
   Preference& operator=(const Preference&) = delete;
 };
 
-Plan make_plan(cublasLtHandle_t library, const Key& key, const Types& types, const void* bias) {
+cublasLtMatmulMatrixScale_t mode_of(Scales kind) {
+  switch (kind) {
+    case Scales::lines:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    case Scales::parts:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case Scales::tiles:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    default:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  }
+}
+
+// What of a plan changes from call to call. b comes first.
+void set_pointers(cublasLtMatmulDesc_t operation, const Product& p) {
+  if (p.bias != nullptr) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  if (p.mixed == nullptr) return;
+  if (p.mixed->b_scales != nullptr) set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.mixed->b_scales);
+  if (p.mixed->a_scales != nullptr) set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.mixed->a_scales);
+}
+
+Plan make_plan(cublasLtHandle_t library, const Key& key, const Types& types, const Product& p) {
   Plan plan;
   TG_LT_CHECK(cublasLtMatmulDescCreate, &plan.operation, types.compute, types.scale);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, key.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (bias != nullptr) {
-    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (p.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  if (is_float8(p.dtype)) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode_of(p.mixed->b_kind));
+    set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode_of(p.mixed->a_kind));
+    set(plan.operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(p.mixed->fast));
+    if (p.bias != nullptr)
+      set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, types.c == CUDA_R_32F ? CUDA_R_16BF : types.c);
   }
+  set_pointers(plan.operation, p);
   // b (k x n) comes first: its transpose is n x k.
-  make_layout(plan.first, types.data, key.b_transposed ? key.k : key.n, key.b_transposed ? key.n : key.k, key.b_step,
+  make_layout(plan.first, types.b, key.b_transposed ? key.k : key.n, key.b_transposed ? key.n : key.k, key.b_step,
               key.batch, key.b_batch);
-  make_layout(plan.second, types.data, key.a_transposed ? key.m : key.k, key.a_transposed ? key.k : key.m, key.a_step,
+  make_layout(plan.second, types.a, key.a_transposed ? key.m : key.k, key.a_transposed ? key.k : key.m, key.a_step,
               key.batch, key.a_batch);
-  make_layout(plan.result, types.data, key.n, key.m, key.n, key.batch, key.c_batch);
+  make_layout(plan.result, types.c, key.n, key.m, key.n, key.batch, key.c_batch);
 
   const Preference preference;
   prefer(preference.handle, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
@@ -186,9 +231,9 @@ class Products {
 
   bool run(const Stream& stream, const Product& p, const Key& key, const Types& types) {
     const std::lock_guard lock(mutex_);  // recursive: short of memory, the workspace runs Python's collector
-    Plan& plan = find(key, types, p.bias);
+    Plan& plan = find(key, types, p);
     if (!plan.found) return false;
-    if (p.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+    set_pointers(plan.operation, p);
     const Workspace workspace(plan.workspace, stream);
     const Factor alpha(p.alpha, types.scale), beta(p.beta, types.scale);
     TG_LT_CHECK(cublasLtMatmul, library_, plan.operation, alpha.bytes, p.b.data, plan.first, p.a.data, plan.second,
@@ -198,9 +243,9 @@ class Products {
   }
 
  private:
-  Plan& find(const Key& key, const Types& types, const void* bias) {
+  Plan& find(const Key& key, const Types& types, const Product& p) {
     Plan* plan = plans_.find(key);
-    return plan != nullptr ? *plan : plans_.put(key, make_plan(library_, key, types, bias));
+    return plan != nullptr ? *plan : plans_.put(key, make_plan(library_, key, types, p));
   }
 
   std::recursive_mutex mutex_;
@@ -212,7 +257,7 @@ bool lt_product(const Stream& stream, const Product& p) {
   const bool tf32 = allow_tf32() && (p.dtype == DType::float32 || p.dtype == DType::complex64);
   Types types;
   BlasMatrix a, b;
-  if (p.k == 0 || p.batch > INT32_MAX || !types_of(p.dtype, tf32, types)) return false;
+  if (p.k == 0 || p.batch > INT32_MAX || !types_of(p, tf32, types)) return false;
   if (!blas_matrix(p.a, p.m, p.k, a) || !blas_matrix(p.b, p.k, p.n, b)) return false;
   if (!cublas_lt().available()) return false;
   const Key key{static_cast<int64_t>(p.dtype),
@@ -232,7 +277,8 @@ bool lt_product(const Stream& stream, const Product& p) {
                 alignment(p.b.data),
                 alignment(p.c),
                 !(p.beta == Scalar(0)),
-                p.c_batch == 0 ? p.m * p.n : p.c_batch};
+                p.c_batch == 0 ? p.m * p.n : p.c_batch,
+                mixed_key(p.mixed)};
   return per_device<Products>(stream.device).run(stream, p, key, types);
 }
 

@@ -8,8 +8,23 @@
 
 namespace tapegrad::cuda {
 
+// Where the float32 numbers by which a factor of float8 is multiplied lie, and how many it has: one; one for each line
+// (row of a, column of b); one for 128 numbers of a line, lines next to each other; one for 128 x 128 numbers, those of
+// one block of lines next to each other, from block to block a multiple of 4.
+enum class Scales : uint8_t { none, one, lines, parts, tiles };
+
+// What a product has whose matrices differ in dtype.
+struct MixedProduct {
+  DType b, c;  // the bias is of c's, or bfloat16 where that is float32
+  Scales a_kind = Scales::none, b_kind = Scales::none;
+  const void* a_scales = nullptr;
+  const void* b_scales = nullptr;
+  bool fast = false;  // float8: sums in fewer bits
+};
+
 // c (m x n, contiguous rows) = alpha * a (m x k) * b (k x n) + beta * c, `batch` times, and `bias` (n values, or null)
-// added to each row. c_batch: elements from product to product of c; 0: m * n.
+// added to each row. c_batch: elements from product to product of c; 0: m * n. mixed: null where all are of `dtype`,
+// which is a's otherwise.
 struct Product {
   DType dtype;
   int64_t batch, m, n, k;
@@ -19,6 +34,7 @@ struct Product {
   void* c;
   const void* bias = nullptr;
   int64_t c_batch = 0;
+  const MixedProduct* mixed = nullptr;
 };
 
 // Queues the product on the stream, or returns false without any effect. Raises if a call of the library fails.

@@ -9,6 +9,7 @@ from ._extra_functional import (  # noqa: F401
     ScalingType,
     SwizzleType,
     linear_cross_entropy,
+    scaled_grouped_mm,
     scaled_mm,
     triplet_margin_with_distance_loss,
 )

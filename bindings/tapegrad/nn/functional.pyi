@@ -7,6 +7,7 @@ from .._stubs.nn_functional import *
 from ._extra_functional import ScalingType as ScalingType
 from ._extra_functional import SwizzleType as SwizzleType
 from ._extra_functional import linear_cross_entropy as linear_cross_entropy
+from ._extra_functional import scaled_grouped_mm as scaled_grouped_mm
 from ._extra_functional import scaled_mm as scaled_mm
 from ._extra_functional import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from ._multihead import multi_head_attention_forward as multi_head_attention_forward

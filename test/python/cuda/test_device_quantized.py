@@ -50,3 +50,15 @@ def test_products_of_float8_with_scales(recipe):
     got = f.scaled_mm(a.cuda(), b.cuda().t(), scales[0].cuda(), kind, scales[1].cuda(), kind, bias=bias.cuda(), output_dtype=tg.float32)
     assert got.device.type == "cuda"
     tg.testing.assert_close(got.cpu(), f.scaled_mm(a, b.t(), scales[0], kind, scales[1], kind, bias=bias, output_dtype=tg.float32), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("a_sizes, b_sizes", [((20, 3), (3, 40)), ((20, 3), (3, 1)), ((1, 3), (3, 40)), ((20, 10), (10, 40)), ((), (3, 40))])
+def test_products_of_float8_with_scales_of_blocks(a_sizes, b_sizes):
+    a, b = tg.randn(20, 300).to(tg.float8_e4m3fn), tg.randn(40, 300).to(tg.float8_e4m3fn).t()
+    scales = [tg.rand(sizes) + 0.1 for sizes in (a_sizes, b_sizes)]
+    for out in (tg.float32, tg.bfloat16, tg.float8_e5m2):
+        got = tg._scaled_mm(a.cuda(), b.cuda(), *(s.cuda() for s in scales), out_dtype=out)
+        assert got.device.type == "cuda" and got.dtype == out
+        tg.testing.assert_close(got.cpu().float(), tg._scaled_mm(a, b, *scales, out_dtype=out).float(), rtol={4: 1e-5, 2: 2e-2, 1: 0.3}[out.itemsize], atol=1e-3)
+    with pytest.raises(RuntimeError, match="^scaled_mm: expected all tensors on one device: got cuda:0 and cpu$"):
+        tg._scaled_mm(a.cuda(), b.cuda(), *scales)

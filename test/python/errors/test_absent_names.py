@@ -17,7 +17,7 @@ from tapegrad.utils.data import DataLoader, TensorDataset
 @pytest.mark.parametrize("module, name, text", [
     (tg, "nested", "there are no nested tensors: nn.utils.rnn.pad_sequence and a mask do their work"),
     (tg, "quantize_per_tensor", "quantised tensors are not supported: quantize_dynamic makes linear layers of int8, bfloat16 and float16 make other layers small"),
-    (tg, "_scaled_mm", "tensors of 8-bit floating numbers are multiplied by nn.functional.scaled_mm alone: convert to bfloat16 for all else"),
+    (tg, "_scaled_grouped_mm", "it is nn.functional.scaled_grouped_mm"),
     (tg.masked, "masked_tensor", "there are no masked tensors: the functions of masked take a mask as an argument, masked.mean(x, mask=mask)"),
 ])
 def test_absent_names_say_why(module, name, text):

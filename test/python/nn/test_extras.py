@@ -120,7 +120,9 @@ def test_products_of_float8_refuse():
             (ValueError, r"scale_a of RowWise must be float32, \[4, 1\]: got tapegrad.float32 of shape \[\]", lambda: f.scaled_mm(a, b, one, kind.RowWise, one, kind.TensorWise)),
             (ValueError, "scale_b of TensorWise must be float32, one number", lambda: f.scaled_mm(a, b, one, kind.TensorWise, one.double(), kind.TensorWise)),
             (RuntimeError, "cannot be multiplied", lambda: f.scaled_mm(a, b[:7], one, kind.TensorWise, one, kind.TensorWise)),
-            (NotImplementedError, "scales of blocks are not supported: got BlockWise1x32", lambda: f.scaled_mm(a, b, one, kind.BlockWise1x32, one, kind.TensorWise)),
+            (NotImplementedError, r"no numbers of 4 bits, whose scales have two levels: got \['BlockWise1x16'\] for mat_a", lambda: f.scaled_mm(a, b, one, kind.BlockWise1x16, one, kind.TensorWise)),
+            (ValueError, r"scale_a of BlockWise1x128 must be tapegrad.float32, \[4, 1\], not swizzled: got tapegrad.float32 of shape \[\]",
+             lambda: f.scaled_mm(a, b, one, kind.BlockWise1x128, one, kind.TensorWise)),
             (NotImplementedError, "contraction_dim", lambda: f.scaled_mm(a, b, one, kind.TensorWise, one, kind.TensorWise, contraction_dim=[0, 1]))):
         with pytest.raises(error, match="scaled_mm: .*" + text):
             call()

@@ -19,12 +19,10 @@ PATHS += [f"nn.modules.{name}" for name in (
     "activation", "adaptive", "batchnorm", "channelshuffle", "container", "conv", "distance", "dropout", "flatten", "fold", "instancenorm",
     "lazy", "linear", "loss", "module", "normalization", "padding", "pixelshuffle", "pooling", "rnn", "sparse", "transformer", "upsampling")]
 
-LOW_PRECISION = "matrix products in 8-bit formats with scales are for GPU kernels that are not there"
 FLASH = "the registry of foreign GPU kernels for attention: there is one implementation"
 COPIES = "copies among GPUs in one process; DataParallel works on one device"
 DETAIL = "a helper of PyTorch's own implementation, which is written another way here"
 MISSING = {
-    "nn.functional": {"scaled_grouped_mm": LOW_PRECISION},
     "nn.attention": dict.fromkeys(("activate_flash_attention_impl", "current_flash_attention_impl", "list_flash_attention_impls",
                                    "register_flash_attention_impl", "restore_flash_attention_impl"), FLASH),
     "nn.parallel": {"comm": COPIES}, "nn.parallel.parallel_apply": {"get_a_var": DETAIL},
