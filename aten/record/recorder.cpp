@@ -114,7 +114,10 @@ struct Access {
     {
       const ModeGuard off(0, kModeRecord);
       const auto start = std::chrono::steady_clock::now();
-      if (!DryRun::active()) kernel();
+      if (DryRun::active())
+        recording().dry = true;
+      else
+        kernel();
       call.seconds = std::chrono::duration<float>(std::chrono::steady_clock::now() - start).count();
     }
     add(std::move(call));

@@ -124,7 +124,7 @@ struct HostPart {
 };
 struct HostParts {
   std::vector<HostPart> parts;
-  std::function<bool()> hold;  // whether the parts are still these, before a replay
+  std::function<bool()> hold;  // whether the parts are still these, before a replay; null: they are
 };
 
 struct Call {
@@ -223,6 +223,7 @@ class TG_API Recording {
   std::vector<FeedGeometry> feeds;
   std::optional<Device> device;  // of all of its memory; none: it uses none
   bool two_parts = false;
+  bool dry = false;  // its calls were not made, and have no times
   size_t first_calls = 0, first_outputs = 0, first_feeds = 0;
   std::vector<Condition> path;  // of its guards, in their order
   std::string read;             // what the last one was, with its line

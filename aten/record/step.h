@@ -22,8 +22,9 @@ class TG_API Step {
 
   // Whether the arguments are like those that were recorded: sizes, strides, dtypes, and which of them share memory.
   bool fits(TensorSpan feeds) const noexcept;
-  // Whether a tensor that it uses has other memory, or needs no gradient any more: it cannot be replayed ever again.
-  bool changed() const noexcept;
+  // What of all that it counts on is not the same any more, so that it cannot be replayed ever again, or null: a tensor
+  // that it uses has other memory or needs no gradient, or what clears gradients would clear others.
+  const char* changed() const noexcept;
   // Why it cannot be replayed now, or null: the gradients of leaves are not as the calls expect them.
   const char* refuses() const noexcept;
   // A guard found something else than was recorded. All is as it was before the replay.
@@ -42,6 +43,8 @@ class TG_API Step {
 
   const Recording& recording() const noexcept { return *recording_; }
   size_t planned_bytes() const noexcept { return planned_; }
+  // Whether its calls took so little time when they were recorded that other threads can wait for a replay.
+  bool is_short() const noexcept { return short_; }
   const MemoryUse& memory() const noexcept { return memory_use_; }
   // How a step on a device is replayed; nothing on the CPU.
   struct GraphUse {
@@ -105,6 +108,7 @@ class TG_API Step {
   std::unique_ptr<Recording> recording_;
   Storage arena_;
   size_t planned_ = 0;
+  bool short_ = false;
   size_t committed_ = 0;  // calls up to the last guard
   struct Saved {
     int slot;
@@ -113,7 +117,7 @@ class TG_API Step {
   std::vector<Saved> saved_;  // bytes that these calls write and that were there before
   std::vector<char> before_;  // what was in them
   MemoryUse memory_use_;
-  std::vector<std::function<bool()>> hold_;
+  std::vector<std::function<bool()>> hold_, same_clears_;
   size_t last_update_ = 0;  // the host call after which all that was updated early is done
   std::vector<int> memory_, results_, written_, read_second_;  // slots; those that both parts use
   std::vector<Tensor> held_;                                   // the arguments, between the parts

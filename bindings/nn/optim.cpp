@@ -1,6 +1,6 @@
 // The optimizers' fused steps as Python calls them: `_optimizer_step(rule, param_groups, state)` walks the groups and
 // the state dictionaries natively, so that a step costs no Python code per parameter. The dictionaries are the only
-// place of the state: nothing is cached here.
+// place of the state; recorded steps keep what they have read while no dictionary changes.
 #include <algorithm>
 #include <array>
 
@@ -14,6 +14,8 @@
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/interpreter/dict_version.h"
+#include "tapegrad/bindings/record/tree.h"
 #include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/nn/optim/fused.h"
 
@@ -414,129 +416,248 @@ void group_step(const BoundRule& bound, PyObject* group, PyObject* params, PyObj
   for (const auto& [object, grad] : sparse) sparse_step(bound, options, object, grad, group, states, fallback);
 }
 
-// A parameter whose step may be taken apart from that of the others, as it is before a replay: the step itself needs no
-// Python then, whose lock other threads may hold for long.
-struct Part {
-  Tensor param, states[nn::kMaxStates], kept[nn::kMaxScalars];
-  float* numbers[nn::kMaxScalars] = {};
-  std::array<double, nn::kMaxOptions> options;
-};
-using Parts = std::vector<Part>;
+// An optimizer's groups and states as numbers and tensors: what a recorded step takes its steps by, and takes them
+// apart by where weights are updated early. Of parameters on the CPU alone. It is read anew where a dictionary or a
+// list has changed since; a step itself needs no Python then. Used under the GIL, but for take_apart().
+class GroupsRead {
+ public:
+  GroupsRead(const BoundRule& bound, SharedObjectPtr groups, SharedObjectPtr states)
+      : bound_(bound), groups_(std::move(groups)), states_(std::move(states)) {}
 
-// Appends the parameters of a group. False where a step is not the same when it is taken for one after the other: where
-// some have no state yet, or an option is no number.
-bool read_parts(const BoundRule& bound, PyObject* group, PyObject* params, PyObject* states, Parts& parts) {
-  if (flag(group, key<"differentiable">()) || flag(group, key<"capturable">()) || flag(group, key<"fused">()))
-    return false;
-  const Options options(group, bound, Options::kBoth);
-  if (options.has_tensors()) return false;
-  const nn::rules::StateTensors kept = bound.rule->states(options.numbers.data());
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
-    PyObject* object = PyList_GET_ITEM(params, i);
-    if (!is_tensor(object)) return false;
-    Part& part = parts.emplace_back();
-    part.param = unwrap(object);
-    part.options = options.numbers;
-    if (!part.param.is_cpu() || !(part.param.is_floating_point() || part.param.is_complex())) return false;
-    if (kept.n == 0 && bound.scalars.empty()) continue;
-    PyObject* dict = find(states, object);
-    if (dict == nullptr || !PyDict_Check(dict)) return false;
-    auto state = [&](PyObject* name, Tensor& to) {
-      PyObject* value = find(dict, name);
-      if (value == nullptr || !is_tensor(value)) return false;
-      to = unwrap(value);
-      return to.is_cpu() && !to.is_sparse();
-    };
-    for (size_t k = 0; k < bound.scalars.size(); ++k) {
-      if (!state(bound.scalars[k], part.kept[k])) return false;
-      part.numbers[k] = plain_number(part.kept[k]);
-      if (part.numbers[k] == nullptr) return false;
-    }
-    for (int k = 0; k < kept.n; ++k) {
-      Tensor& t = part.states[k];
-      if (!state(bound.tensor_key(kept.tensors[k].name), t)) return false;
-      if (t.dtype() != part.param.dtype() || t.sizes() != part.param.sizes()) return false;
-    }
+  // Whether it is what the dictionaries say, after reading them where need be. False where a step is more than numbers
+  // and tensors say: where some have no state yet, or an option is a tensor. Raises what reading the options raises.
+  bool refresh() {
+    if (busy_) return false;
+    if (!is_same()) read();
+    return known_;
   }
-  return true;
-}
-
-void step_apart(const BoundRule& bound, const Part& part) {
-  const Tensor* grad = gradient_of(part.param);
-  if (grad == nullptr) return;
-  const NoGradGuard no_grad;
-  const autograd::SiteGuard no_site(0);  // which would be asked of Python
-  nn::StepEntry entry;
-  entry.param = part.param;
-  entry.grad = *grad;
-  std::copy(std::begin(part.states), std::end(part.states), entry.states);
-  for (size_t k = 0; k < bound.scalars.size(); ++k) {
-    entry.scalars.values[k] = *part.numbers[k];
-    entry.scalars.single = true;
-  }
-  nn::fused_step(*bound.rule, {part.options.data(), bound.options.size()}, {}, {&entry, 1});
-  for (size_t k = 0; k < bound.scalars.size(); ++k) *part.numbers[k] = static_cast<float>(entry.scalars.values[k]);
-}
-
-// The groups of an optimizer as they were when its step was taken apart.
-struct GroupsSeen {
-  std::vector<std::pair<SharedObjectPtr, std::vector<SharedObjectPtr>>> groups;
-  explicit GroupsSeen(PyObject* list) {
-    for_groups({list, nullptr}, "optimizer step", [&](PyObject* group, PyObject* params) {
-      auto& objects = groups.emplace_back(share(group), std::vector<SharedObjectPtr>()).second;
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) objects.push_back(share(PyList_GET_ITEM(params, i)));
-    });
-  }
-  // f(group, params) for each, unless they are others now.
-  template <class F>
-  bool hold(PyObject* list, F&& f) const {
-    if (static_cast<size_t>(PyList_GET_SIZE(list)) != groups.size()) return false;
-    for (size_t g = 0; g < groups.size(); ++g) {
-      PyObject* group = PyList_GET_ITEM(list, static_cast<Py_ssize_t>(g));
-      const auto& [kept, objects] = groups[g];
-      if (group != kept->get() || !PyDict_Check(group)) return false;
-      PyObject* params = find(group, key<"params">());
-      if (params == nullptr || !PyList_Check(params)) return false;
-      if (static_cast<size_t>(PyList_GET_SIZE(params)) != objects.size()) return false;
-      for (size_t i = 0; i < objects.size(); ++i)
-        if (PyList_GET_ITEM(params, static_cast<Py_ssize_t>(i)) != objects[i]->get()) return false;
-      if (!f(group, params)) return false;
+  // One step, after refresh() was true. False, and nothing done, where gradients or numbers are of kinds that others
+  // handle.
+  bool step() {
+    for (Group& group : read_)
+      for (const nn::StepEntry& e : group.entries) {
+        const Tensor* grad = gradient_of(e.param);
+        if (grad == nullptr) continue;
+        if (grad->is_sparse() || !e.param.is_cpu()) return false;
+        for (size_t k = 0; k < bound_.scalars.size(); ++k)
+          if (plain_number(e.counts[k]) == nullptr) return false;
+      }
+    const Flag taken(busy_);  // other threads may run while a long step does
+    for (Group& group : read_) {
+      const Gradients none_left{group.entries};
+      for (nn::StepEntry& e : group.entries) begin(e);
+      take(group, group.entries);
+      for (const nn::StepEntry& e : group.entries) end(e);
     }
     return true;
   }
+  // That of the parameter `i`, as it was read last.
+  void take_apart(size_t i) {
+    auto group = read_.begin();
+    for (; i >= group->entries.size(); ++group) i -= group->entries.size();
+    const std::span<nn::StepEntry> one(&group->entries[i], 1);
+    const Gradients none_left{one};
+    begin(one[0]);
+    if (!one[0].grad.defined()) return;
+    const NoGradGuard no_grad;
+    const autograd::SiteGuard no_site(0);  // which would be asked of Python
+    take(*group, one);
+    end(one[0]);
+  }
+  template <class F>
+  void for_entries(F&& f) const {
+    for (const Group& group : read_)
+      for (const nn::StepEntry& e : group.entries) f(e);
+  }
+
+ private:
+  struct Group {
+    SharedObjectPtr dict;
+    uint64_t version;
+    PyObject* params;  // a list, the dictionary's
+    std::array<double, nn::kMaxOptions> options;
+    std::vector<nn::StepEntry> entries;  // with gradients while a step is taken; `counts` are the numbers of the state
+  };
+  struct Flag {
+    bool& flag;
+    explicit Flag(bool& f) : flag(f) { flag = true; }
+    ~Flag() { flag = false; }
+  };
+  struct Gradients {
+    std::span<nn::StepEntry> entries;
+    ~Gradients() {
+      for (nn::StepEntry& e : entries) e.grad.reset();
+    }
+  };
+
+  void begin(nn::StepEntry& e) const {
+    const Tensor* grad = gradient_of(e.param);
+    if (grad == nullptr) return;
+    e.grad = *grad;
+    for (size_t k = 0; k < bound_.scalars.size(); ++k) e.scalars.values[k] = *plain_number(e.counts[k]);
+  }
+  void end(const nn::StepEntry& e) const {
+    if (!e.grad.defined()) return;
+    for (size_t k = 0; k < bound_.scalars.size(); ++k)
+      *plain_number(e.counts[k]) = static_cast<float>(e.scalars.values[k]);
+  }
+  void take(const Group& group, std::span<nn::StepEntry> entries) const {
+    nn::fused_step(*bound_.rule, {group.options.data(), bound_.options.size()}, {}, entries);
+  }
+
+  // By versions of dictionaries and what lists have: values that are kept cannot change themselves.
+  bool is_same() const {
+    if (!lasting_ || static_cast<size_t>(PyList_GET_SIZE(groups_->get())) != read_.size()) return false;
+    for (size_t g = 0; g < read_.size(); ++g) {
+      const Group& group = read_[g];
+      if (PyList_GET_ITEM(groups_->get(), static_cast<Py_ssize_t>(g)) != group.dict->get()) return false;
+      if (dict_version(group.dict->get()) != group.version) return false;
+      if (static_cast<size_t>(PyList_GET_SIZE(group.params)) != group.entries.size()) return false;
+      for (size_t i = 0; i < group.entries.size(); ++i) {
+        PyObject* object = PyList_GET_ITEM(group.params, static_cast<Py_ssize_t>(i));
+        if (!is_tensor(object) || !unwrap(object).is_same(group.entries[i].param)) return false;
+      }
+    }
+    for (const auto& [dict, version] : versions_)
+      if (dict_version(dict) != version) return false;
+    for (const auto& [object, impl] : tensors_)
+      if (unwrap(object).impl() != impl) return false;
+    return true;
+  }
+  void read() {
+    known_ = lasting_ = false;
+    read_.clear();
+    versions_.clear();
+    tensors_.clear();
+    bool lasts = note(states_->get());
+    bool known = true;
+    for_groups({groups_->get(), states_->get()}, "optimizer step",
+               [&](PyObject* group, PyObject* params) { known = known && read_group(group, params, lasts); });
+    known_ = known;
+    lasting_ = known && lasts;
+  }
+  // Notes the version of a dictionary that lives as long as those noted before it are not changed; false: it has none.
+  bool note(PyObject* dict) { return versions_.emplace_back(dict, dict_version(dict)).second != 0; }
+
+  bool read_group(PyObject* dict, PyObject* params, bool& lasts) {
+    if (flag(dict, key<"differentiable">())) return false;
+    if (PyObject* value = find(dict, key<"differentiable">())) lasts = lasts && is_by_value(value);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
+      PyObject* object = PyList_GET_ITEM(params, i);
+      if (!is_tensor(object) || !unwrap(object).is_cpu()) return false;
+      if (const Tensor& t = unwrap(object); !t.is_floating_point() && !t.is_complex()) return false;
+    }
+    for (PyObject* name : bound_.options) {
+      PyObject* value = find(dict, name);
+      if (value == nullptr) continue;
+      const bool pair = PyTuple_CheckExact(value);
+      for (Py_ssize_t i = 0; i < (pair ? PyTuple_GET_SIZE(value) : 1); ++i) {
+        PyObject* item = pair ? PyTuple_GET_ITEM(value, i) : value;
+        if (is_tensor(item)) return false;
+        lasts = lasts && is_by_value(item);
+      }
+    }
+    const Options options(dict, bound_, Options::kBoth);
+    if (options.has_tensors()) return false;
+    const nn::rules::StateTensors kept = bound_.rule->states(options.numbers.data());
+    Group& group = read_.emplace_back(Group{share(dict), dict_version(dict), params, options.numbers, {}});
+    lasts = lasts && group.version != 0;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
+      PyObject* object = PyList_GET_ITEM(params, i);
+      nn::StepEntry& entry = group.entries.emplace_back();
+      entry.param = unwrap(object);
+      if (kept.n == 0 && bound_.scalars.empty()) continue;
+      PyObject* state = find(states_->get(), object);
+      if (state == nullptr || !PyDict_Check(state)) return false;
+      lasts = note(state) && lasts;
+      for (size_t k = 0; k < bound_.scalars.size(); ++k)
+        if (!read_tensor(state, bound_.scalars[k], entry.counts[k]) || plain_number(entry.counts[k]) == nullptr)
+          return false;
+      for (int k = 0; k < kept.n; ++k) {
+        Tensor& t = entry.states[k];
+        if (!read_tensor(state, bound_.tensor_key(kept.tensors[k].name), t)) return false;
+        if (t.dtype() != entry.param.dtype() || t.sizes() != entry.param.sizes()) return false;
+      }
+    }
+    return true;
+  }
+  bool read_tensor(PyObject* state, PyObject* name, Tensor& to) {
+    PyObject* value = find(state, name);
+    if (value == nullptr || !is_tensor(value)) return false;
+    to = unwrap(value);
+    tensors_.emplace_back(value, to.impl());
+    return to.is_cpu() && !to.is_sparse();
+  }
+
+  const BoundRule& bound_;
+  const SharedObjectPtr groups_, states_;
+  std::vector<Group> read_;
+  std::vector<std::pair<PyObject*, uint64_t>> versions_;          // of the dictionaries of states
+  std::vector<std::pair<PyObject*, const TensorImpl*>> tensors_;  // of the states, as their dictionaries have them
+  bool known_ = false;                                            // a step is that of the entries
+  bool lasting_ = false;                                          // as long as nothing changes that can be seen
+  bool busy_ = false;
 };
+
+// The parameters of an optimizer as they were.
+class ParametersSeen {
+ public:
+  // Gives what is done to each, with no parts of it.
+  ParametersSeen(const SharedObjectPtr& groups, record::HostParts& parts) : groups_(groups) {
+    for_groups({groups->get(), nullptr}, "optimizer", [&](PyObject*, PyObject* params) {
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i)
+        if (PyObject* object = PyList_GET_ITEM(params, i); is_tensor(object)) {
+          parts.parts.push_back({unwrap(object), {}, {}});
+          seen_.push_back(unwrap(object));
+        }
+    });
+  }
+  // Whether they are these, in this order, whatever their groups. Needs the GIL.
+  bool hold() const {
+    size_t at = 0;
+    bool same = true;
+    for_groups({groups_->get(), nullptr}, "optimizer", [&](PyObject*, PyObject* params) {
+      for (Py_ssize_t i = 0; same && i < PyList_GET_SIZE(params); ++i) {
+        PyObject* object = PyList_GET_ITEM(params, i);
+        same = at < seen_.size() && is_tensor(object) && unwrap(object).is_same(seen_[at++]);
+      }
+    });
+    return same && at == seen_.size();
+  }
+
+ private:
+  SharedObjectPtr groups_;
+  std::vector<Tensor> seen_;
+};
+
+// f() with the GIL, where it raises false: an eager call raises then.
+template <class F>
+bool holds(F&& f) {
+  const GilGuard gil;
+  try {
+    return f();
+  } catch (...) {
+    PyErr_Clear();
+    return false;
+  }
+}
 
 // What a step does to each parameter. All may be taken apart, or none.
 record::HostParts step_parts(const BoundRule& bound, const SharedObjectPtr& groups, const SharedObjectPtr& states) {
   const GilGuard gil;
   record::HostParts made;
-  const auto parts = std::make_shared<Parts>();
-  bool apart = true;
-  for_groups({groups->get(), states->get()}, "optimizer step", [&](PyObject* group, PyObject* params) {
-    apart = apart && read_parts(bound, group, params, states->get(), *parts);
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i)
-      if (PyObject* object = PyList_GET_ITEM(params, i); is_tensor(object))
-        made.parts.push_back({unwrap(object), {}, {}});
-  });
-  if (!apart) return made;
-  for (size_t i = 0; i < made.parts.size(); ++i) {
-    for (const auto& tensors : {std::span<const Tensor>((*parts)[i].states), std::span<const Tensor>((*parts)[i].kept)})
+  const ParametersSeen seen(groups, made);
+  const auto read = std::make_shared<GroupsRead>(bound, groups, states);
+  if (!read->refresh()) return made;
+  size_t i = 0;
+  read->for_entries([&](const nn::StepEntry& e) {
+    for (const auto& tensors : {std::span<const Tensor>(e.states), std::span<const Tensor>(e.counts)})
       for (const Tensor& t : tensors)
         if (t.defined()) made.parts[i].written.push_back(t);
-    made.parts[i].run = [&bound, parts, i] { step_apart(bound, (*parts)[i]); };
-  }
-  made.hold = [&bound, groups, states, parts, seen = GroupsSeen(groups->get())] {
-    const GilGuard gil;
-    try {
-      parts->clear();
-      return seen.hold(groups->get(), [&](PyObject* group, PyObject* params) {
-        return read_parts(bound, group, params, states->get(), *parts);
-      });
-    } catch (...) {  // what an eager step raises
-      PyErr_Clear();
-      return false;
-    }
-  };
+    made.parts[i].run = [read, i] { read->take_apart(i); };
+    ++i;
+  });
+  made.hold = [read, seen] { return holds([&] { return seen.hold() && read->refresh(); }); };
   return made;
 }
 
@@ -572,10 +693,11 @@ PyObject* optimizer_step(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const auto groups = share(args[1]), states = share(args[2]);
   record::host_call(
       kOp, {&bound, args[1], args[2], bound_method ? PyMethod_GET_FUNCTION(fallback) : fallback},
-      [step, groups, states, sparse = fallback ? share(fallback) : nullptr] {
+      [step, groups, states, sparse = fallback ? share(fallback) : nullptr,
+       read = std::make_shared<GroupsRead>(bound, groups, states)] {
         const GilGuard gil;
         const NoGradGuard no_grad;
-        step(groups->get(), states->get(), sparse ? sparse->get() : nullptr, {});
+        if (!read->refresh() || !read->step()) step(groups->get(), states->get(), sparse ? sparse->get() : nullptr, {});
       },
       /*repeatable=*/false, [&bound, groups, states] { return step_parts(bound, groups, states); });
   Py_RETURN_NONE;
@@ -625,11 +747,9 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   record::host_call(kOp, {args[0], set_to_none ? args[0] : nullptr}, run, /*repeatable=*/true, [groups, set_to_none] {
     const GilGuard gil;
     record::HostParts made;
-    for_groups({groups->get(), nullptr}, kOp, [&](PyObject*, PyObject* params) {
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i)
-        if (PyObject* object = PyList_GET_ITEM(params, i); is_tensor(object))
-          made.parts.push_back({unwrap(object), {}, {}, set_to_none != 0});
-    });
+    const ParametersSeen seen(groups, made);
+    for (record::HostPart& part : made.parts) part.clears = set_to_none != 0;
+    made.hold = [seen] { return holds([&] { return seen.hold(); }); };
     return made;
   });
   Py_RETURN_NONE;

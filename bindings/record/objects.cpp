@@ -493,7 +493,8 @@ std::optional<PyRef> replay(Plan& plan, const std::vector<PyObject*>& objects, c
   const record::Recording& recording = plan.step.recording();
   std::vector<Tensor> results;
   {
-    const ComputeRelease released;
+    std::optional<ComputeRelease> released;
+    if (!plan.step.is_short()) released.emplace();
     std::optional<Step::Diverged> diverged;
     results = plan.step.replay(feeds, &diverged);
     if (diverged) {
@@ -551,7 +552,8 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
     const std::shared_ptr<Plan> plan = *at++;
     if (!goes(*plan, way) || !fits(*plan, args, objects, feeds)) continue;
     // Comparing may run code of the program, and so change the list: `at` is not used behind it.
-    std::string what = plan->step.changed() ? "a tensor that it uses" : plan->watch->changed();
+    const char* stale = plan->step.changed();
+    std::string what = stale ? stale : plan->watch->changed();
     if (!what.empty()) {
       drop(replays, plan);
       return miss(replays, what + " has changed");

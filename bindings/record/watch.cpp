@@ -1,22 +1,13 @@
 #include "tapegrad/bindings/record/watch.h"
 
 #include "tapegrad/bindings/arguments/method.h"
+#include "tapegrad/bindings/interpreter/dict_version.h"
 #include "tapegrad/bindings/interpreter/errors.h"
 #include "tapegrad/bindings/record/plans.h"
 
 namespace tapegrad::python {
 
 namespace {
-
-// A number that is another one after each change of the dictionary; 0 where CPython has none: then entries are
-// compared.
-uint64_t version_of([[maybe_unused]] PyObject* dict) noexcept {
-#if PY_VERSION_HEX < 0x030C0000
-  return reinterpret_cast<PyDictObject*>(dict)->ma_version_tag;
-#else
-  return 0;  // deprecated from 3.12 on
-#endif
-}
 
 // A type's version, valid as long as it and its bases are not changed; 0: it has none now. A look-up gives it one.
 unsigned int version_of_type(PyObject* type) {
@@ -51,8 +42,11 @@ std::string text_of(PyObject* o) {
 }  // namespace
 
 const std::vector<Watch::Entry>& Watch::add_dict(PyObject* dict, PyObject* names, bool may_grow) {
-  DictWatch& w = dicts_.emplace_back(DictWatch{
-      PyRef::borrow(dict), version_of(dict), may_grow ? -1 : PyDict_GET_SIZE(dict), names == nullptr && !may_grow, {}});
+  DictWatch& w = dicts_.emplace_back(DictWatch{PyRef::borrow(dict),
+                                               dict_version(dict),
+                                               may_grow ? -1 : PyDict_GET_SIZE(dict),
+                                               names == nullptr && !may_grow,
+                                               {}});
   PyObject *key, *value;
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
     if (names != nullptr) {
@@ -105,7 +99,7 @@ bool Watch::in_order(const DictWatch& w) {
 
 std::string Watch::changed() {
   for (DictWatch& w : dicts_) {
-    const uint64_t version = version_of(w.dict.get());
+    const uint64_t version = dict_version(w.dict.get());
     if (version != 0 && version == w.version) continue;
     if (w.whole && in_order(w)) {
       w.version = version;
@@ -127,6 +121,7 @@ std::string Watch::changed() {
     if (!equal) return "a list's items";
   }
   for (const CellWatch& w : sets_) {
+    if (PySet_GET_SIZE(w.cell.get()) == 0 && PySet_GET_SIZE(w.value.get()) == 0) continue;
     const int equal = PyObject_RichCompareBool(w.cell.get(), w.value.get(), Py_EQ);
     check_status(equal);
     if (equal == 0) return "a set's items";

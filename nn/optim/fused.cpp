@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "tapegrad/aten/functions_compare.h"
 #include "tapegrad/aten/functions_copy.h"
@@ -23,13 +24,20 @@ using optim::device_steps, optim::PlanRun, optim::RuleRun;
 // Elements per thread that pay for waking it.
 constexpr int64_t kGrain = 16384;
 
-void check_entry(const char* op, const Tensor& param, const Tensor& other, const char* what) {
+TG_COLD void refuse_entry(const char* op, const Tensor& param, const Tensor& other, const char* what) {
   TG_CHECK(other.sizes() == param.sizes(), Runtime, "{}: the {} has another shape than its parameter: {} and {}", op,
            what, format_ints(other.sizes()), format_ints(param.sizes()));
   TG_CHECK(other.dtype() == param.dtype(), Runtime, "{}: the {} has another dtype than its parameter: {} and {}", op,
            what, other.dtype(), param.dtype());
   TG_CHECK(other.device() == param.device(), Runtime, "{}: the {} is on another device than its parameter: {} and {}",
            op, what, other.device(), param.device());
+}
+
+void check_entry(const char* op, const Tensor& param, const Tensor& other, const char* what) {
+  const TensorImpl &a = *param.impl(), &b = *other.impl();
+  bool alike = a.ndim() == b.ndim() && a.dtype() == b.dtype() && a.device() == b.device();
+  for (int d = 0; alike && d < a.ndim(); ++d) alike = a.size(d) == b.size(d);
+  if (TG_UNLIKELY(!alike)) refuse_entry(op, param, other, what);
 }
 
 // The loops walk memory in one run per tensor, so all tensors of an entry must lie in memory in the same order.
@@ -68,8 +76,8 @@ class Layouts {
 
  private:
   bool fits(const Tensor& t) const {
-    if (!dense_) return false;
-    return t.strides() == param_->strides() || (t.is_contiguous() && param_->is_contiguous());
+    if (t.is_contiguous() && param_->is_contiguous()) return true;
+    return dense_ && t.strides() == param_->strides();
   }
   const Tensor& use(const Tensor& t) {
     if (!t.is_cpu()) operands_.push_back(t);
@@ -121,23 +129,27 @@ class Batch {
     dtypes_.reserve(n);
     ends_.reserve(n);
   }
-  void add(RuleRun run, DType dtype) {
+  void add(const RuleRun& run, DType dtype) {
     if (run.n == 0) return;
-    if (is_complex(dtype)) run.n *= 2;  // real and imaginary part are numbers of their own
-    runs_.push_back(run);
+    RuleRun& added = runs_.emplace_back(run);
+    if (is_complex(dtype)) added.n *= 2;  // real and imaginary part are numbers of their own
     dtypes_.push_back(to_real(dtype));
-    ends_.push_back(run.n + (ends_.empty() ? 0 : ends_.back()));
+    ends_.push_back(added.n + (ends_.empty() ? 0 : ends_.back()));
   }
 
   void run(int rule, std::span<const Tensor> operands, Device device, const Tensor& found_inf) const {
     if (runs_.empty()) return;
     if (device.type != DeviceType::CPU) return device_steps.load()->step(rule, runs_, dtypes_, operands, found_inf);
+    const optim::RuleKernel kernel = optim::cpu_steps();
     parallel_for(0, ends_.back(), kGrain, [&](int64_t first, int64_t last) {
       size_t i = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), first) - ends_.begin());
       while (first < last) {
         const int64_t start = ends_[i] - runs_[i].n;
         const int64_t stop = std::min(last, ends_[i]);
-        optim::cpu_steps()(rule, dtypes_[i], part(runs_[i], dtypes_[i], first - start, stop - first));
+        if (stop - first == runs_[i].n)
+          kernel(rule, dtypes_[i], runs_[i]);
+        else
+          kernel(rule, dtypes_[i], part(runs_[i], dtypes_[i], first - start, stop - first));
         first = stop;
         ++i;
       }
@@ -158,6 +170,36 @@ class Batch {
   std::vector<RuleRun> runs_;
   std::vector<DType> dtypes_;
   std::vector<int64_t> ends_;  // position in the range after each run
+};
+
+// The constants of each parameter's step. Most parameters are of one age, and have those of the one before: powers of
+// the betas would be a good part of a small step.
+class Constants {
+ public:
+  Constants(const Rule& rule, std::span<const double> options) : rule_(rule), options_(options) {}
+
+  void prepare(rules::Scalars<double>& scalars, rules::Plan<double>& plan) {
+    if (!rule_.scalars.empty()) scalars.values[0] += 1;
+    if (!made_ || !is_same(scalars, before_)) {
+      before_ = scalars;
+      plan_ = {};
+      rule_.prepare(options_.data(), scalars, plan_);
+      after_ = scalars;
+      made_ = true;
+    }
+    scalars = after_;
+    plan = plan_;
+  }
+
+ private:
+  static bool is_same(const rules::Scalars<double>& a, const rules::Scalars<double>& b) {
+    return std::memcmp(a.values, b.values, sizeof a.values) == 0 && a.first == b.first && a.single == b.single;
+  }
+  const Rule& rule_;
+  std::span<const double> options_;
+  bool made_ = false;
+  rules::Scalars<double> before_, after_;
+  rules::Plan<double> plan_;
 };
 
 // The steps that devices plan themselves: where their plans are to lie, and what the plans are made from.
@@ -294,7 +336,9 @@ void fused_step(const Rule& rule, std::span<const double> options, std::span<con
   Layouts layouts(rule.name);
   Batches batches(entries.size());
   Plans plans(entries.size(), options, tensors);
+  Constants constants(rule, options);
   for (StepEntry& e : entries) {
+    if (!e.grad.defined()) continue;
     layouts.param(e.param);
     RuleRun run{};
     run.grad = layouts.read(e.grad, "gradient");
@@ -304,8 +348,7 @@ void fused_step(const Rule& rule, std::span<const double> options, std::span<con
     if (e.planned) {
       run.planned = plans.add(e, rule.scalars.size());
     } else {
-      if (!rule.scalars.empty()) e.scalars.values[0] += 1;
-      rule.prepare(options.data(), e.scalars, run.plan);
+      constants.prepare(e.scalars, run.plan);
     }
     batches.of(e.param.device()).add(run, e.param.dtype());
   }

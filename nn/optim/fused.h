@@ -45,10 +45,10 @@ struct StepEntry {
   Tensor counts[kMaxScalars];
 };
 
-// One step of all entries. `options` in the rule's order. For planned entries an option may be a tensor of their
-// device, in `tensors` at its place; the others are undefined there. With `found_inf`, one float32 on each device of
-// the parameters, the step of a device changes nothing if that is not 0, without the host knowing. The parameters must
-// then be on CUDA, and planned if the rule has scalars, else Runtime is raised.
+// One step of all entries that have a gradient. `options` in the rule's order. For planned entries an option may be a
+// tensor of their device, in `tensors` at its place; the others are undefined there. With `found_inf`, one float32 on
+// each device of the parameters, the step of a device changes nothing if that is not 0, without the host knowing. The
+// parameters must then be on CUDA, and planned if the rule has scalars, else Runtime is raised.
 TG_API void fused_step(const Rule& rule, std::span<const double> options, std::span<const Tensor> tensors,
                        std::span<StepEntry> entries, std::span<const Tensor> found_inf = {});
 
