@@ -177,14 +177,8 @@ void Step::arrange(const Layout& layout) {
     }
   }
   planned_ = layout.bytes;
-  const size_t alignment = alignment_of(r);
-  try {
-    arena_ = allocate_storage(planned_ + alignment, r.device.value_or(Device()));
-  } catch (const Error& e) {
-    if (e.kind() != ErrorKind::OutOfMemory || !arena_ || arena_->nbytes() < planned_ + alignment) throw;
-  }
-  auto* start = reinterpret_cast<char*>(aligned(reinterpret_cast<uintptr_t>(arena_->data()), alignment));
-  for (const auto& [slot, offset] : layout.offsets) place(r.slots[static_cast<size_t>(slot)], start + offset);
+  offsets_ = layout.offsets;
+  take_memory();
 
   std::vector<Call> calls;
   calls.reserve(r.calls.size() + results_.size());
@@ -213,6 +207,22 @@ void Step::arrange(const Layout& layout) {
     if (r.calls[i].kind == Call::Kind::Guard) committed_ = i + 1;
     if (r.calls[i].kind == Call::Kind::Host && r.calls[i].consumed) last_update_ = i;
   }
+}
+
+void Step::take_memory() {
+  Recording& r = *recording_;
+  const size_t alignment = alignment_of(r);
+  try {
+    arena_ = allocate_storage(planned_ + alignment, r.device.value_or(Device()));
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::OutOfMemory || !arena_ || arena_->nbytes() < planned_ + alignment) throw;
+  }
+  auto* start = reinterpret_cast<char*>(aligned(reinterpret_cast<uintptr_t>(arena_->data()), alignment));
+  for (const auto& [slot, offset] : offsets_) place(r.slots[static_cast<size_t>(slot)], start + offset);
+}
+
+void Step::rest() noexcept {
+  if (!device_) arena_.reset();
 }
 
 bool Step::fits(TensorSpan feeds) const noexcept {
@@ -563,6 +573,7 @@ Step::Seen Step::seen(int i) const noexcept {
 std::vector<Tensor> Step::replay(TensorSpan feeds, std::optional<Diverged>* diverged) {
   Recording& r = *recording_;
   TG_ASSERT(diverged != nullptr || r.path.empty());
+  if (!arena_) take_memory();
   Ending ending{*this};
   if (std::optional<Diverged> other = run_part(feeds, 0, 0, r.first_calls)) {
     *diverged = std::move(other);

@@ -61,6 +61,8 @@ class TG_API Step {
   // the last replay has found that they lack something. While one is made no thread may wait for the device as a whole.
   // Kernels that were compiled meanwhile are taken in. Whether graphs() has another `no_chains` since.
   bool prepare();
+  // Gives the memory of temporaries back until the next replay; on a device graphs keep it.
+  void rest() noexcept;
   // Overwrites all temporaries: for tests that nothing is read which a replay has not written.
   void scribble(int byte);
 
@@ -72,6 +74,7 @@ class TG_API Step {
   void plan(Budget budget);
   Layout fit(Budget budget);
   void arrange(const Layout& layout);
+  void take_memory();
   void take_kernels();
   void run(Call& call);
   void run_nested(Call& call);
@@ -106,10 +109,11 @@ class TG_API Step {
   Tensor over_real(const Tensor& view, const Slot& slot) const;
 
   std::unique_ptr<Recording> recording_;
-  Storage arena_;
+  Storage arena_;  // none: it rests
   size_t planned_ = 0;
   bool short_ = false;
-  size_t committed_ = 0;  // calls up to the last guard
+  std::vector<std::pair<int, size_t>> offsets_;  // of slots in it
+  size_t committed_ = 0;                         // calls up to the last guard
   struct Saved {
     int slot;
     ptrdiff_t begin, end;

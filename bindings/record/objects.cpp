@@ -180,6 +180,7 @@ PyObject* recorder_finish(PyObject* self, PyObject* args) {
   made.result = Tree::of(value, outputs, &known, reads);
   made.arguments = std::move(own_recorder.arguments);
   made.settings = own_recorder.settings;
+  made.audited = own_recorder.audited;
   const std::vector<Tensor> tensors = unwrapped(outputs);
   check_status(PyList_SetSlice(reads, 0, PyList_GET_SIZE(reads), nullptr));  // copies for numbers that are no results
   std::vector<const void*> nodes;
@@ -287,6 +288,7 @@ PyObject* recorder_take(PyObject* self, PyObject*) {
   made.leaves = o.parts->leaves;
   made.native = std::move(o.native);
   made.sizes = std::move(o.sizes);
+  made.audited = o.audited;
   return box<RecordingObject>(recording_type, std::move(made));
   TG_PY_CATCH
 }
@@ -339,10 +341,19 @@ int recorder_drop(PyObject* self) {
 
 PyObject* recorder_is_like(PyObject* self, PyObject* recording);
 
+PyObject* recorder_audits(PyObject* self, PyObject* replays) {
+  TG_PY_TRY
+  TG_CHECK(PyObject_TypeCheck(replays, replays_type), Type, "audits: expected replays");
+  unbox<RecorderObject>(self).audited = std::exchange(unbox<Replays>(replays).audited, {});
+  Py_RETURN_NONE;
+  TG_PY_CATCH
+}
+
 PyMethodDef recorder_methods[] = {
     {"follow_sizes", recorder_follow_sizes, METH_NOARGS, "Writes down, too, what makes plans for other sizes."},
     {"is_like", recorder_is_like, METH_O, "Whether its arguments have the shape of those of a recording."},
     {"finish", recorder_finish, METH_VARARGS, "Ends the recording of a step that has returned this."},
+    {"audits", recorder_audits, METH_O, "It is of the call that run() has just named an audit."},
     {"objects", recorder_objects, METH_NOARGS, "The arguments that are told apart by identity."},
     {"split", recorder_split, METH_O, "Ends the recording of a forward pass; returns its result for the caller."},
     {"take", recorder_take, METH_NOARGS, "The recording of both passes, once the backward pass has run; else None."},
@@ -543,6 +554,7 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
   std::vector<record::Condition> way;
   size_t diverged = 0;
   bool added = false;
+  std::string aside;
   for (auto at = replays.plans.begin();;) {
     if (at == replays.plans.end()) {
       if (added || !way.empty() || !add_for_sizes(replays, args)) break;
@@ -552,16 +564,24 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
     const std::shared_ptr<Plan> plan = *at++;
     if (!goes(*plan, way) || !fits(*plan, args, objects, feeds)) continue;
     // Comparing may run code of the program, and so change the list: `at` is not used behind it.
-    const char* stale = plan->step.changed();
-    std::string what = stale ? stale : plan->watch->changed();
+    const char* gone = plan->step.changed();
+    std::string what = gone ? gone : plan->watch->changed();
     if (!what.empty()) {
-      drop(replays, plan);
-      return miss(replays, what + " has changed");
+      at =
+          gone || !put_aside(*plan) ? replays.plans.end() : std::find(replays.plans.begin(), replays.plans.end(), plan);
+      if (at == replays.plans.end()) {
+        drop(replays, plan);
+        return miss(replays, what + " has changed");
+      }
+      ++at;
+      aside = std::move(what);
+      continue;
     }
     if (const char* refusal = plan->step.refuses()) return miss(replays, refusal);
     if (has_hooks(*plan)) return miss(replays, "a parameter has a hook");
     if (plan->replays + 2 >= plan->next_audit) {
       plan->next_audit *= 2;
+      replays.audited = plan;
       return miss(replays, "audit");
     }
     if (!plan->step.claim()) return miss(replays, "busy");
@@ -574,13 +594,14 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
       continue;
     }
     ++replays.count;
+    plan->aside = false;
     // Bodies of control flow may have used this object meanwhile.
     if (replays.plans.empty() || replays.plans.front() != plan)
       if (const auto found = std::find(replays.plans.begin(), replays.plans.end(), plan); found != replays.plans.end())
         replays.plans.splice(replays.plans.begin(), replays.plans, found);
     return made->release();
   }
-  return miss(replays, "");
+  return miss(replays, aside.empty() ? "" : aside + " has changed");
   TG_PY_CATCH
 }
 
@@ -589,12 +610,11 @@ PyObject* replays_check(PyObject* self, PyObject* args) {
   TG_PY_TRY
   std::vector<PyObject*> objects;
   std::vector<Tensor> feeds;
-  auto& plans = unbox<Replays>(self).plans;
-  for (auto at = plans.begin(); at != plans.end(); ++at)
-    if (const std::shared_ptr<Plan> plan = *at; fits(*plan, args, objects, feeds))
-      return PyBool_FromLong(!plan->step.changed() && plan->watch->changed().empty() && !plan->step.refuses() &&
-                             !has_hooks(*plan));
-  Py_RETURN_FALSE;
+  const auto plans = unbox<Replays>(self).plans;
+  return PyBool_FromLong(std::ranges::any_of(plans, [&](const auto& plan) {
+    return fits(*plan, args, objects, feeds) && !plan->step.changed() && plan->watch->changed().empty() &&
+           !plan->step.refuses() && !has_hooks(*plan);
+  }));
   TG_PY_CATCH
 }
 
@@ -614,29 +634,24 @@ PyObject* replays_add(PyObject* self, PyObject* args) {
   RecordingObject& made = recording_of(recording);
   std::unique_ptr<record::NativeStep> native = std::move(made.native);
   std::string sizes = std::move(made.sizes);
-  replays.plans.push_front(
-      std::make_shared<Plan>(std::move(made), unbox<std::shared_ptr<Watch>>(watch), budget, graphs != 0));
-  if (replays.plans.size() > kMostPlans) replays.plans.pop_back();
+  add_plan(replays, std::make_shared<Plan>(std::move(made), unbox<std::shared_ptr<Watch>>(watch), budget, graphs != 0));
   keep_native(replays, replays.plans.front(), std::move(native), std::move(sizes), budget, graphs != 0);
   return memory_of(*replays.plans.front());
   TG_PY_CATCH
 }
 
-// audit(recording): whether the plan of these arguments made the same calls; drops it otherwise.
+// audit(recording): whether the plan that run() has named makes the same calls; drops it otherwise.
 PyObject* replays_audit(PyObject* self, PyObject* object) {
   TG_PY_TRY
   auto& replays = unbox<Replays>(self);
   RecordingObject& now = recording_of(object);
-  for (auto at = replays.plans.begin(); at != replays.plans.end(); ++at) {
-    const std::shared_ptr<Plan> plan = *at;
-    if (!(plan->settings == now.settings && plan->arguments == now.arguments &&
-          plan->step.recording().feeds == now.recording->feeds && plan->step.recording().path == now.recording->path))
-      continue;
-    std::string what = now.reason.empty() ? difference_of(now, plan->step.recording(), *plan) : now.reason;
-    if (!what.empty()) drop(replays, plan);
-    return rows::to_python(what);
-  }
-  return PyUnicode_FromString("");
+  const std::shared_ptr<Plan> plan = now.audited.lock();
+  std::string what;
+  if (plan && plan->settings == now.settings && plan->arguments == now.arguments &&
+      plan->step.recording().feeds == now.recording->feeds && plan->step.recording().path == now.recording->path)
+    what = now.reason.empty() ? difference_of(now, plan->step.recording(), *plan) : now.reason;
+  if (!what.empty()) drop(replays, plan);
+  return rows::to_python(what);
   TG_PY_CATCH
 }
 

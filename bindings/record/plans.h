@@ -22,6 +22,8 @@ struct Settings {
   bool operator==(const Settings&) const = default;
 };
 
+struct Plan;
+
 struct RecordingObject {
   std::unique_ptr<Recording> recording;
   std::string reason;
@@ -30,6 +32,7 @@ struct RecordingObject {
   std::vector<Tensor> leaves;
   std::unique_ptr<record::NativeStep> native;  // none: other sizes are recorded, because of
   std::string sizes;
+  std::weak_ptr<Plan> audited;  // by it
 };
 
 // A forward pass whose backward pass may come: what its node on the tape and the recorder object share.
@@ -51,6 +54,7 @@ struct RecorderObject {
   std::unique_ptr<record::NativeTrace> trace;
   std::unique_ptr<record::NativeStep> native;
   std::string sizes;
+  std::weak_ptr<Plan> audited;
 };
 
 struct Plan : std::enable_shared_from_this<Plan> {
@@ -67,6 +71,7 @@ struct Plan : std::enable_shared_from_this<Plan> {
   std::vector<Tensor> leaves;  // of two parts: the inputs of the node
   Settings settings;
   int64_t replays = 0, next_audit = 16;
+  bool aside = false;  // values that it has read are others now
 };
 
 // What makes plans for further sizes of the arguments of a plan that was recorded.
@@ -86,14 +91,17 @@ struct NativePlan {
 };
 
 constexpr size_t kMostPlans = 16;
+// Plans that wait until values are again what they were; on a device each keeps its memory.
+constexpr size_t kMostAside = 3, kMostAsideOnDevice = 1;
 
 struct Replays {
   std::list<std::shared_ptr<Plan>> plans;  // the one that was used last comes first
   std::list<std::shared_ptr<NativePlan>> natives;
-  std::string reason;  // of the last call that was not replayed
-  std::string sizes;   // why other sizes than the recorded ones need a recording
-  int64_t made = 0;    // plans that were made without one
-  int64_t count = 0;   // of all replays
+  std::weak_ptr<Plan> audited;  // of the last call, which runs eagerly for that
+  std::string reason;           // of the last call that was not replayed
+  std::string sizes;            // why other sizes than the recorded ones need a recording
+  int64_t made = 0;             // plans that were made without one
+  int64_t count = 0;            // of all replays
 };
 
 // For Python's collector: a recorded function, what it watches and what holds the function form circles.
@@ -113,6 +121,10 @@ void refuse_other_geometry(Recorder& recorder, const std::vector<PyRef>& feeds);
 
 // Whether the program captures what this thread does in a graph of a device.
 bool is_captured();
+// Puts it first, and drops the last ones of too many.
+void add_plan(Replays& replays, std::shared_ptr<Plan> plan);
+// Of a plan whose watch has found a change: whether it may be used another time. Its memory is free until then.
+bool put_aside(Plan& plan);
 // Bytes of a plan, what its budget costs, and its graphs: a dictionary.
 PyObject* memory_of(const Plan& plan);
 // _Replays.memory(): that of each plan; _Replays.plans(): (calls, bytes of temporaries, replays) of each.

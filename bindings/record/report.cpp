@@ -14,6 +14,26 @@ bool is_captured() {
   return stream != 0 && on.is_capturing(device, stream);
 }
 
+void add_plan(Replays& replays, std::shared_ptr<Plan> plan) {
+  const auto& device = plan->step.recording().device;
+  size_t aside = device && !device->is_cpu() ? kMostAsideOnDevice : kMostAside;
+  for (auto at = replays.plans.begin(); at != replays.plans.end();)
+    at = (*at)->aside && (*at)->arguments == plan->arguments && aside-- == 0 ? replays.plans.erase(at) : std::next(at);
+  replays.plans.push_front(std::move(plan));
+  if (replays.plans.size() > kMostPlans) replays.plans.pop_back();
+}
+
+bool put_aside(Plan& plan) {
+  if (plan.aside) return true;
+  if (!plan.watch->only_values_changed()) return false;
+  plan.aside = true;
+  if (plan.step.claim()) {
+    plan.step.rest();
+    plan.step.leave();
+  }
+  return true;
+}
+
 PyObject* memory_of(const Plan& plan) {
   const record::MemoryUse& use = plan.step.memory();
   const Step::GraphUse graphs = plan.step.graphs();

@@ -138,6 +138,7 @@ bool add_for_sizes(Replays& replays, PyObject* args) {
     }
     // Comparing may run code of the program, and so change the list.
     if (!native->watch->changed().empty()) {
+      if (native->watch->only_values_changed()) continue;
       replays.natives.remove(native);
       return false;
     }
@@ -168,8 +169,7 @@ bool add_for_sizes(Replays& replays, PyObject* args) {
       made.result = native->result.copy();
       auto plan = std::make_shared<Plan>(std::move(made), native->watch, native->budget, native->graphs);
       if (!plan->step.fits(feeds)) continue;  // no replay would be like the first one
-      replays.plans.push_front(std::move(plan));
-      if (replays.plans.size() > kMostPlans) replays.plans.pop_back();
+      add_plan(replays, std::move(plan));
       ++replays.made;
       why.clear();
       return true;

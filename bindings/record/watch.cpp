@@ -30,7 +30,14 @@ PyObject* lookup(PyObject* dict, PyObject* key) {
   return value;
 }
 
-bool same(PyObject* a, PyObject* b) { return a == b || (a != nullptr && b != nullptr && same_value(a, b)); }
+bool is_plain(PyObject* o) {
+  return o != nullptr && (o == Py_None || PyBool_Check(o) || PyLong_CheckExact(o) || PyFloat_CheckExact(o) ||
+                          PyUnicode_CheckExact(o) || PyBytes_CheckExact(o));
+}
+
+bool same(PyObject* a, PyObject* b, bool but_values = false) {
+  return a == b || (a != nullptr && b != nullptr && ((but_values && is_plain(a) && is_plain(b)) || same_value(a, b)));
+}
 
 std::string text_of(PyObject* o) {
   PyRef text(PyObject_Str(o));
@@ -88,36 +95,37 @@ void Watch::add_function(PyObject* f) {
                         PyRef::borrow(PyFunction_GetDefaults(f)), PyRef::borrow(PyFunction_GetKwDefaults(f))});
 }
 
-bool Watch::in_order(const DictWatch& w) {
+bool Watch::in_order(const DictWatch& w, bool but_values) {
   PyObject *key, *value;
   size_t i = 0;
   for (Py_ssize_t at = 0; PyDict_Next(w.dict.get(), &at, &key, &value); ++i)
-    if (i == w.entries.size() || !same(w.entries[i].key.get(), key) || !same(w.entries[i].value.get(), value))
+    if (i == w.entries.size() || !same(w.entries[i].key.get(), key) ||
+        !same(w.entries[i].value.get(), value, but_values))
       return false;
   return i == w.entries.size();
 }
 
-std::string Watch::changed() {
+// `but_values`: other than from one plain value to another.
+std::string Watch::find_change(bool but_values) {
   for (DictWatch& w : dicts_) {
     const uint64_t version = dict_version(w.dict.get());
     if (version != 0 && version == w.version) continue;
-    if (w.whole && in_order(w)) {
-      w.version = version;
-      continue;
+    const bool whole = w.whole && in_order(w, but_values);
+    for (size_t i = 0; !whole && i < w.entries.size(); ++i) {
+      PyObject* key = w.entries[i].key.get();
+      if (!same(w.entries[i].value.get(), lookup(w.dict.get(), key), but_values)) return text_of(key);
     }
-    for (const Entry& e : w.entries)
-      if (!same(e.value.get(), lookup(w.dict.get(), e.key.get()))) return text_of(e.key.get());
     if (w.size >= 0 && PyDict_GET_SIZE(w.dict.get()) != w.size) return "the number of entries of a dictionary";
-    if (w.whole) return "the order of a dictionary's entries";
-    w.version = version;
+    if (w.whole && !whole) return "the order of a dictionary's entries";
+    if (!but_values) w.version = version;
   }
   for (const CellWatch& w : cells_)
-    if (!same(w.value.get(), PyCell_GET(w.cell.get()))) return "a variable of an enclosing function";
+    if (!same(w.value.get(), PyCell_GET(w.cell.get()), but_values)) return "a variable of an enclosing function";
   for (const ListWatch& w : lists_) {
     PyObject* list = w.list.get();
     bool equal = static_cast<size_t>(PyList_GET_SIZE(list)) == w.items.size();
     for (size_t i = 0; equal && i < w.items.size(); ++i)
-      equal = same(w.items[i].get(), PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i)));
+      equal = same(w.items[i].get(), PyList_GET_ITEM(list, static_cast<Py_ssize_t>(i)), but_values);
     if (!equal) return "a list's items";
   }
   for (const CellWatch& w : sets_) {
@@ -202,6 +210,7 @@ bool holds_argument(PyWatch& self, PyObject* recording) {
 // clang-format off
 PyMethodDef watch_methods[] = {
     method<"changed", [](PyWatch& self) { return self.value->changed(); }>("What has changed, or an empty text."),
+    method<"only_values_changed", [](PyWatch& self) { return self.value->only_values_changed(); }>("Whether nothing has but plain values, which may come back."),
     method<"holds", holds_argument>("Whether an argument of the recording shares memory with a tensor that is watched."),
     {}};
 // clang-format on

@@ -36,7 +36,9 @@ class Watch {
   const std::vector<TensorWatch>& tensors() const noexcept { return tensors_; }
 
   // What has changed, or "".
-  std::string changed();
+  std::string changed() { return find_change(false); }
+  // Whether nothing has changed but plain values (bools, numbers, texts, None), which may be as before another time.
+  bool only_values_changed() { return find_change(true).empty(); }
   // Whether one of the tensors lies on this storage.
   bool holds(const StorageImpl* storage) const;
   int traverse(visitproc visit, void* arg) const;
@@ -69,7 +71,8 @@ class Watch {
     }
   };
   static PyObject* class_of(PyObject* object) { return reinterpret_cast<PyObject*>(Py_TYPE(object)); }
-  static bool in_order(const DictWatch& watch);
+  std::string find_change(bool but_values);
+  static bool in_order(const DictWatch& watch, bool but_values);
   std::vector<DictWatch> dicts_;
   std::vector<CellWatch> cells_, sets_, objects_;  // a set with a copy, an object with its class
   std::vector<ListWatch> lists_;

@@ -481,7 +481,7 @@ size_t Step::run_on_device(size_t i) {
 
 void Step::scribble(int byte) {
   const NoGradGuard no_grad;
-  raw::fill_(memory_of_temporaries(), byte);
+  if (arena_) raw::fill_(memory_of_temporaries(), byte);
   if (device_)
     for (const Storage& memory : device_->fixed)
       if (memory && memory->use_count() == 1)

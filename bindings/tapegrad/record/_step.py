@@ -153,7 +153,6 @@ class RecordedStep:
             return result
         if why.endswith("has changed"):
             with self._lock:
-                self._pending.clear()
                 self._changed(why, grad)
         if sizes := self._replays.sizes:
             self._note(f"other sizes of its arguments are recorded by themselves: {sizes}")
@@ -164,18 +163,16 @@ class RecordedStep:
         return self._record(args, kwargs, grad, why == "audit")
 
     def _record(self, args, kwargs, grad: bool, audit: bool):
-        with self._lock:
-            for entry in list(self._pending):
-                if what := entry[1].changed():
-                    self._pending.remove(entry)
-                    self._changed(f"{what} has changed", grad)
+        known = self._known(grad)
         split = self._split and grad
         reads = Reads(self.function, RecordedStep._record.__code__, values=not split)
         observer = new_observer(self.pure, reads.sizes)
         recorder = reader = None
         try:
             recorder = _C._Recorder(args, kwargs)
-            before = None if audit or not self._pending else self._earlier(recorder)
+            if audit:
+                recorder.audits(self._replays)
+            before = None if audit else next((entry for entry, holds in known if holds and recorder.is_like(entry[0])), None)
             if before or self._waiting and not audit:  # of the first one no plan is made
                 recorder.follow_sizes()
             state.recording, state.compiling, state.pure = True, self._compiling, self.pure
@@ -205,17 +202,27 @@ class RecordedStep:
                 if len(self._waiting) == _MOST_WAITING:
                     del self._waiting[0]
                     self._missed(grad)
-                self._waiting.append((recorder, (watched, observer.codes), grad, audit))
+                self._waiting.append((recorder, (watched, observer.codes, known), grad, audit))
         elif not audit and recording.reason.startswith("its result needs a gradient"):
             self._split = True  # a forward pass: its backward pass is recorded when it comes
         else:
-            self._settle(recording, (watched, observer.codes), grad, audit)
+            self._settle(recording, (watched, observer.codes, known), grad, audit)
         return result
 
-    def _earlier(self, recorder):
-        """What waits for a second recording of such arguments, or None."""
+    def _known(self, grad: bool) -> list:
+        """What waits for a second recording, each with whether the values that it has read are the same now."""
+        known = []
         with self._lock:
-            return next((entry for entry in self._pending if recorder.is_like(entry[0])), None)
+            for entry in list(self._pending):
+                what = entry[1].changed()
+                if not what or entry[1].only_values_changed():
+                    known.append((entry, not what))
+                else:
+                    self._pending.remove(entry)
+                    self._changed(f"{what} has changed", grad)
+            if known and not self._replays.reason and not any(holds for _, holds in known):
+                self._changed(f"{known[-1][0][1].changed()} has changed", grad)
+        return known
 
     def _watch(self, observer, recorder, before):
         """What is watched: where the same code has run as before, and nothing has changed, what was watched then."""
@@ -263,14 +270,18 @@ class RecordedStep:
             elif reason:
                 self._failed(grad, reason)
 
-    def _compare(self, recording, watched, codes):
+    def _compare(self, recording, watched, codes, known):
         """None: the recording has become a plan; "": it waits for another one; else why it cannot."""
         if watched.holds(recording):
             return "an argument shares memory with a tensor that the function reads from elsewhere"
-        for i, (earlier, before, _) in enumerate(self._pending):
-            if not recording.same_arguments(earlier):
+        for i, entry in enumerate(self._pending):
+            earlier, before, _ = entry
+            held = next((holds for other, holds in known if other is entry), None)  # when the step began; None: it came meanwhile
+            if held is False or not recording.same_arguments(earlier):
                 continue
             changed = "" if before is watched else before.changed()  # then it was asked when the step had run
+            if changed and held is None:
+                continue
             reason = f"it changes {changed}, outside of tensors" if changed else recording.difference(earlier)
             if reason:
                 self._pending[i] = recording, watched, codes
