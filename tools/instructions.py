@@ -141,8 +141,7 @@ print("\\n".join(chosen))
 
 
 def count(build: Path, only: str = "") -> dict[str, float]:
-    """Instructions of one call, by its name. Calls on a simulated device are counted in a process of their own: where there is a device,
-    recording asks it for more."""
+    """Instructions of one call, by its name. Calls on a simulated device are counted in a process of their own."""
     counts = _count(build, only, {})
     if (build / "lib" / "libtapegrad_cuda_sim.so").exists():
         on_device = _count(build, only if "device" in only else "simulated device", {"TAPEGRAD_CUDA_SIMULATE": "1"})

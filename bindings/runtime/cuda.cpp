@@ -9,6 +9,7 @@
 #include "tapegrad/autograd/profiler/call_site.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
+#include "tapegrad/bindings/record/plans.h"
 #include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/c10/dispatch/float32_precision.h"
 #include "tapegrad/multiprocessing/exchange.h"
@@ -202,6 +203,7 @@ PyMethodDef cuda_functions[] = {
     method<"_cuda_is_capturing", [](int device, int64_t stream) {
       return cuda("cuda.is_current_stream_capturing").is_capturing(device, stream);
     }>(),
+    method<"_cuda_is_captured", is_captured>(),  // what this thread queues on its current stream, in a graph of the program
     // What the NVRTC in a file makes of the text of a kernel: for tests of what _cuda_chain_texts() gives.
     method<"_cuda_compile_cubin", [](std::string_view library, int64_t architecture, std::string_view text) {
       return Bytes{std::get<std::string>(cuda("record").call(

@@ -38,9 +38,7 @@ def _sum_on(device, flags: list):
 
 
 def _refuse_to_ask(flags: list) -> None:
-    from ..optim import Optimizer
-
-    if any(flag.is_cuda for flag in flags) and Optimizer._is_recorded():
+    if any(flag.is_cuda for flag in flags) and _C._cuda_is_captured():
         raise RuntimeError("GradScaler.step: the host would have to ask whether there was an infinity, which a CUDA graph cannot\n"
                            "make the optimizer with capturable=True, and take a step before the capture")
 

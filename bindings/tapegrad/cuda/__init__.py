@@ -63,7 +63,7 @@ def get_gencode_flags() -> str:
 
 def is_current_stream_capturing() -> bool:
     """Whether the current stream's work is being recorded into a graph."""
-    return is_initialized() and current_stream().is_capturing()
+    return _C._cuda_is_captured()
 
 
 def current_device() -> int:

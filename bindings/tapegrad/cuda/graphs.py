@@ -9,7 +9,7 @@ __all__ = ["CUDAGraph", "graph", "graph_pool_handle", "is_current_stream_capturi
 
 def is_current_stream_capturing() -> bool:
     """Whether the current stream's work is being recorded into a graph."""
-    return _C._cuda_state()[1] and current_stream().is_capturing()
+    return _C._cuda_is_captured()
 
 
 def graph_pool_handle() -> tuple:

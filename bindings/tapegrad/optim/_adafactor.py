@@ -2,7 +2,7 @@
 
 import math
 
-from .. import Tensor, finfo, norm, zeros_like
+from .. import _C, Tensor, finfo, norm, zeros_like
 from .optimizer import PerParameterOptimizer, _counts_on_device, _scalar
 
 __all__ = ["Adafactor"]
@@ -76,7 +76,7 @@ class Adafactor(PerParameterOptimizer):
         there = p.is_cuda and _counts_on_device(group)
         state = self.state[p]
         if not state:
-            if there and self._is_recorded():
+            if there and _C._cuda_is_captured():
                 raise RuntimeError("Adafactor: the state would be made in each replay of the CUDA graph\ntake a step before the capture")
             state["step"] = _scalar(0).to(p.device) if there else _scalar(0)
             if grad.dim() > 1:

@@ -268,18 +268,9 @@ class Optimizer:
         """One step; closure, when given, computes the loss anew and is called with gradients on."""
         raise NotImplementedError
 
-    @staticmethod
-    def _is_recorded() -> bool:
-        """Whether a CUDA graph is being recorded."""
-        if not _C._cuda_state()[1]:
-            return False
-        from ..cuda import is_current_stream_capturing
-
-        return is_current_stream_capturing()
-
     def _refuse_in_graphs(self) -> None:
         """Raises RuntimeError where a step is recorded into a CUDA graph that would be the same in all replays."""
-        if self._is_recorded() and not all(group.get("capturable") for group in self.param_groups):
+        if _C._cuda_is_captured() and not all(group.get("capturable") for group in self.param_groups):
             raise RuntimeError(f"{type(self).__name__}: a step in a CUDA graph would repeat the number of the step that was captured\n"
                                + ("make the optimizer with capturable=True" if self._takes_capturable or "capturable" in self.defaults else
                                   "capture the forward and backward pass, and call step() after replay()"))

@@ -4,7 +4,7 @@ import math
 
 from .. import _C, Tensor, zeros_like
 from .adagrad import rows_of
-from .optimizer import Optimizer, PerParameterOptimizer, _check_betas
+from .optimizer import PerParameterOptimizer, _check_betas
 
 __all__ = ["SparseAdam"]
 
@@ -31,7 +31,7 @@ class SparseAdam(PerParameterOptimizer):
                 raise ValueError(f"{kind} params at indices {bad}: SparseAdam {what}")
 
     def _refuse_in_graphs(self) -> None:
-        if Optimizer._is_recorded():
+        if _C._cuda_is_captured():
             raise RuntimeError("SparseAdam: a step cannot be recorded into a CUDA graph: how many rows it touches depends on the values of the gradient\n"
                                "capture the forward and backward pass, and call step() after replay()")
 

@@ -1,5 +1,7 @@
 """Recorded steps on a device: replayed by CUDA graphs and call by call, with eager's bits."""
 
+import sys
+
 import device_asked_for  # noqa: F401
 import pytest
 import tapegrad as tg
@@ -439,3 +441,19 @@ def test_an_error_of_a_kernel_leaves_the_step_usable():
         step(tg.tensor([1, 9, 0], device="cuda"))
         cuda.synchronize()
     assert tg.equal(step(good), table[good] * 2 + 1) and graphs(step) == 1
+
+
+def test_a_step_on_the_host_runs_no_more_python_where_there_is_a_device():
+    """What runs is observed and walked over in a recording: asking whether a graph is captured was a fifth of it."""
+    tg.ones(1, device="cuda")
+    net = nn.Linear(3, 2)
+    seen = []
+    for optimizer in (tg.optim.Adam(net.parameters()), tg.optim.Adafactor(net.parameters()), tg.optim.SGD(net.parameters(), lr=0.1)):
+        net(tg.rand(4, 3)).sum().backward()
+        optimizer.step()
+        sys.setprofile(lambda frame, event, _: seen.append(frame.f_code) if event == "call" else None)
+        try:
+            optimizer.step()
+        finally:
+            sys.setprofile(None)
+    assert seen and not [code for code in seen if "/cuda/" in code.co_filename or "importlib" in code.co_filename]
