@@ -81,6 +81,7 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
     if format not in (None, "tapegrad", "torch"):
         raise ValueError(f"save: format is 'tapegrad', 'torch' or None: got {format!r}")
     name = _file_name(f)
+    explicit = format is not None
     if format is None:
         format = "torch" if name.lower().endswith(_TORCH_NAMES) else "tapegrad"
 
@@ -88,8 +89,13 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
         if format == "torch":
             stem = os.path.basename(name).partition(".")[0] or "archive"
             torch_writer.write(obj, file, stem, owned, _skips())
-        else:
+            return
+        try:
             container.write(obj, file, owned, _skips())
+        except objects.Refused:  # before anything is written
+            if explicit or not objects.is_compat():
+                raise
+            torch_writer.write(obj, file, "archive", owned, _skips())  # holds more of the program's own objects
 
     if _is_path(f):
         with atomic_writer(f) as file:

@@ -5,6 +5,7 @@ A file can name a class; it is used only if the program has allowed it: with `se
 whose objects are attributes and nothing else. Nothing is imported because a file names it.
 """
 
+import copyreg
 import enum
 import inspect
 import pathlib
@@ -92,11 +93,16 @@ def holds_attributes_only(cls: type) -> bool:
             and not any(name in vars(base) for base in cls.__mro__ for name in ("__setstate__", "__del__", "__getnewargs__", "__getnewargs_ex__")))
 
 
+def is_compat() -> bool:
+    """Whether the program runs under PyTorch's name."""
+    compat = sys.modules.get(f"{__package__.partition('.')[0]}.compat")
+    return compat is not None and compat.is_installed()
+
+
 def program_class(module: str, name: str):
     """A class of the program's own, already imported; or None. A file may name it, as data, while a program runs under PyTorch's
     name (compat.install), where it expects that."""
-    compat = sys.modules.get(f"{__package__.partition('.')[0]}.compat")
-    if compat is None or not compat.is_installed() or module.partition(".")[0] in (*_SUSPICIOUS, *sys.stdlib_module_names):
+    if not is_compat() or module.partition(".")[0] in (*_SUSPICIOUS, *sys.stdlib_module_names):
         return None
     found = sys.modules.get(module) or sys.modules.get(module.replace("torch", "tapegrad", 1))
     for part in name.split("."):
@@ -266,6 +272,13 @@ def set_attributes(instance, state):
 
 
 # Taking apart.
+class Refused(TypeError):
+    """Of an object that files do not hold: a TypeError for whoever sees it."""
+
+
+Refused.__module__, Refused.__name__, Refused.__qualname__ = "builtins", "TypeError", "TypeError"
+
+
 def refusal(value, path: str) -> TypeError:
     kind, at = type(value), f" at {path!r}" if path else ""
     if hasattr(value, "state_dict"):
@@ -274,24 +287,57 @@ def refusal(value, path: str) -> TypeError:
         hint = "\nfunctions and classes are not data: keep them in the program"
     else:
         hint = f"\nsave its plain values, or allow its class: tapegrad.serialization.add_safe_globals([{kind.__qualname__}])"
-    return TypeError(f"save: cannot save an object of class {kind.__module__}.{kind.__qualname__}{at}: "
+    return Refused(f"save: cannot save an object of class {kind.__module__}.{kind.__qualname__}{at}: "
                      f"files hold tensors and plain data only{hint}")
 
 
-def take_apart(value, path: str) -> tuple[list, object]:
-    """[module, class] and the state of an object, where its class is allowed."""
+def _may_be_taken_apart(value) -> bool:
     from ..nn import Module
 
     cls = type(value)
     allowed = (isinstance(value, Module) or dict(map(_named, _safe)).get(f"{cls.__module__}.{cls.__qualname__}") is cls
                or plain_class(cls.__module__, cls.__qualname__) is cls)
-    if not allowed or "<" in cls.__qualname__:
+    return allowed and "<" not in cls.__qualname__
+
+
+def take_apart(value, path: str) -> tuple[list, object]:
+    """[module, class] and the state of an object, where its class is allowed."""
+    cls = type(value)
+    if not _may_be_taken_apart(value):
         raise refusal(value, path)
     named = [cls.__module__, cls.__qualname__]
     if isinstance(value, enum.Enum):
         return named, value.value
     state = value.__getstate__() if hasattr(value, "__getstate__") else dict(vars(value))
     return named, state
+
+
+def global_named(value) -> list | None:
+    """[module, name] by which a function of the program is found again while it runs under PyTorch's name, or None."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not (callable(value) and isinstance(module, str) and isinstance(name, str) and is_compat()) or module.partition(".")[0] in _SUSPICIOUS:
+        return None
+    found = sys.modules.get(module)
+    for part in name.split("."):
+        found = None if found is None else getattr(found, part, None)
+    return [module, name] if found is value else None
+
+
+def reduced(value, path: str) -> tuple | None:
+    """What pickle makes of an object of the program's own, as PyTorch's files have it: (function, arguments, state, elements, pairs).
+    Only the program's own methods run, and only for saving; loading wants the names allowed. None where take_apart does it."""
+    if _may_be_taken_apart(value) or not is_compat():
+        return None
+    own = copyreg.dispatch_table.get(type(value))
+    try:
+        parts = own(value) if own else value.__reduce_ex__(2)
+    except TypeError as error:  # "cannot pickle ..."
+        raise refusal(value, path) from error
+    if not isinstance(parts, tuple) or not 2 <= len(parts) <= 5 or parts[0] is copyreg.__newobj_ex__:
+        raise refusal(value, path)
+    if parts[0] is not copyreg.__newobj__ and global_named(parts[0]) is None:
+        raise refusal(value, path)
+    return parts + (None,) * (5 - len(parts))
 
 
 # Bounds of what a file may make.

@@ -397,7 +397,7 @@ class Reader:
             return
         if kind in _BUILD_HOOKS:
             _BUILD_HOOKS[kind](instance, state)
-        elif id(kind) in self.allowed:
+        elif id(kind) in self.allowed or self.policy.is_own(kind):
             self.policy.set_state(instance, state)
         elif kind is np.ndarray:
             _build_array(instance, state)

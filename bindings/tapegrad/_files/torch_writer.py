@@ -2,6 +2,7 @@
 here, without Python's pickle: it names only what makes tensors and plain data.
 """
 
+import copyreg
 import datetime
 import enum
 import io
@@ -208,6 +209,10 @@ class _Stream:
             self.name(f"torch.{place}" if place else "torch", name)
         elif (named := objects.class_named(value)) is not None:
             self.name("torch.nn" if named[0].startswith("tapegrad.nn") else named[0], named[1])
+        elif (named := objects.global_named(value)) is not None:
+            self.name(*named)
+        elif (parts := objects.reduced(value, path)) is not None:
+            self.reduced(value, parts, path)
         else:
             (module, name), state = objects.take_apart(value, path)
             if module.startswith("tapegrad.nn"):  # PyTorch has the same layers
@@ -222,6 +227,24 @@ class _Stream:
             self.name(module, name)
             self.put(b")\x81")
             self.remember(value)
+            self.write(state, path)
+            self.put(b"b")
+
+    def reduced(self, value, parts, path: str) -> None:
+        """An object of the program's own, as pickle writes it."""
+        function, args, state, elements, pairs = parts
+        if function is copyreg.__newobj__:
+            self.write(args[0], path)
+            self.values(args[1:], path)
+            self.put(b"\x81")
+        else:
+            self.name(*objects.global_named(function))
+            self.values(args, path)
+            self.put(b"R")
+        self.remember(value)
+        self.items(list(elements or ()), path)
+        self.pairs(dict(pairs or ()), path)
+        if state is not None:
             self.write(state, path)
             self.put(b"b")
 

@@ -363,6 +363,52 @@ def whole_modules_without_the_variable():
     return found
 
 
+class Space:
+    def __init__(self, shape):
+        self.shape, self.seen = shape, 0
+
+    def __setstate__(self, state):
+        self.__dict__.update(state, seen=state["seen"] + 1)
+
+
+class Reduced:
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return made, (self.value,), {"extra": 1}
+
+
+class Numbered(dict):
+    pass
+
+
+def made(value):
+    return Reduced(value)
+
+
+@clause
+def objects_with_states_of_their_own():
+    space, numbered = Space((2,)), Numbered(a=1)
+    found = []
+    for allowed in ([], [Space, Reduced, made]):
+        for value in (space, Reduced(torch.ones(2)), {"both": [space, space]}, made):
+            data = io.BytesIO()
+            torch.save(value, data)
+            data.seek(0)
+            try:
+                with torch.serialization.safe_globals(allowed):
+                    loaded = torch.load(data, weights_only=True)
+            except Exception:
+                found.append("refused")
+                continue
+            found.append(sorted(vars(loaded).items()) if hasattr(loaded, "__dict__") and loaded is not made else [type(loaded).__name__, loaded is made])
+            if isinstance(loaded, dict):
+                found.append([loaded["both"][0] is loaded["both"][1], loaded["both"][0].seen])
+    torch.save(numbered, io.BytesIO())
+    return [*found, kind(lambda: torch.save(lambda: 0, io.BytesIO())) != "none"]
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for function in CLAUSES:
