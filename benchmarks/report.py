@@ -69,6 +69,6 @@ def plot(cases: list[Case], peer: str, path: Path):
     axes.xaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel(f"times faster than {peer}")
     axes.tick_params(axis="y", labelsize=6)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    axes.set_ylim(-0.8, len(rows) - 0.2)  # no empty strips above and below
+    figure.savefig(path, dpi=110, bbox_inches="tight")  # the longest names, too
     plt.close(figure)
