@@ -19,6 +19,7 @@ from pathlib import Path
 from . import report
 from .harness import Case, duration, geometric_mean, measure
 from .models import MODELS, on_cuda
+from .operators import linalg
 
 SIMULATED = bool(os.environ.get("TAPEGRAD_CUDA_SIMULATE"))
 LARGE = 1 << (10 if SIMULATED else 26)  # elements of a tensor that caches do not hold
@@ -117,6 +118,16 @@ def products():
         return lambda: lib.nn.functional.linear(x, w, w[0])
 
     yield Work("products", f"linear with bias, {n}, bfloat16", linear, flops=2 * n**3)
+
+
+def matrices():
+    """On both sides of the bounds from which on cuSOLVER has them (cuda/linalg/factor/large.h)."""
+    for n, batch in [(64, ()), (80, ()), (512, ()), (SIDE, ()), (256, (15,)), (256, (16,))]:
+        for name in ("inv", "solve", "cholesky", "solve_triangular", "qr"):
+            def make(lib, n=min(n, SIDE), batch=batch, f=linalg.OPERATORS[name]):
+                operands = linalg.operands(lib, n, *batch, device="cuda")
+                return lambda: f(lib, *operands)
+            yield Work("linear algebra", f"{name}, {' of '.join([*map(str, batch), f'{n} x {n}'])}, float32", make)
 
 
 def small():
@@ -220,7 +231,7 @@ def training():
 
 def all_work():
     """The most telling first: a run may be cut off."""
-    for part in (small, steps, training, pointwise, reductions, products, attention, convolutions, indexing):
+    for part in (small, steps, training, pointwise, reductions, products, attention, convolutions, matrices, indexing):
         yield from part()
 
 

@@ -16,12 +16,17 @@ OPERATORS = {
 LARGEST = {"eigh": 512, "svd": 256, "matrix_exp": 256}
 
 
+def operands(lib, n, *batch, **options):
+    x = lib.randn(*batch, n, n, **options)
+    eye = lib.eye(n, **options)
+    return x + 2 * n**0.5 * eye, x + x.mT, x @ x.mT + n * eye
+
+
 def _case(name, label, n, libraries, *batch):
     runs = {}
     for library, lib in libraries.items():
         if library != "numpy":
-            x = lib.randn(*batch, n, n)
-            matrices = (x + 2 * n**0.5 * lib.eye(n), x + x.mT, x @ x.mT + n * lib.eye(n))
+            matrices = operands(lib, n, *batch)
             runs[library] = lambda lib=lib, matrices=matrices: OPERATORS[name](lib, *matrices)
     return Case("linear algebra", f"{name} {label}", runs)
 

@@ -31,7 +31,7 @@ constexpr size_t kHostBytes = 64;
 struct State {
   std::mutex mutex;
   std::map<std::string, uint64_t> calls;
-  std::map<std::string, int> failures;
+  std::map<std::string, std::pair<int, int>> failures;  // status, times
 };
 State& state() {
   static auto& it = *new State;
@@ -49,8 +49,8 @@ int enter(const char* name, const void* handle, bool capturable = false) {
   const std::lock_guard lock(state().mutex);
   ++state().calls[name];
   if (const auto at = state().failures.find(name); at != state().failures.end()) {
-    const int status = at->second;
-    state().failures.erase(at);
+    const int status = at->second.first;
+    if (--at->second.second == 0) state().failures.erase(at);
     return status;
   }
   const bool captured =
@@ -477,9 +477,9 @@ uint64_t solver_calls(const std::string& name) {
   const std::lock_guard lock(state().mutex);
   return std::exchange(state().calls[name], 0);
 }
-void solver_fails(const std::string& name, int status) {
+void solver_fails(const std::string& name, int status, int times) {
   const std::lock_guard lock(state().mutex);
-  state().failures[name] = status;
+  state().failures[name] = {status, times};
 }
 
 }  // namespace tapegrad::cuda::simulated

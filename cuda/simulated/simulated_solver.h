@@ -16,7 +16,7 @@ TG_API void use_simulated_solver(bool on);
 // --- for tests ---
 // Calls of a function since it was last asked, by its name in solver_api::Functions ("lu").
 TG_API uint64_t solver_calls(const std::string& name);
-// The next call of that name gives `status`.
-TG_API void solver_fails(const std::string& name, int status);
+// The next calls of that name give `status`.
+TG_API void solver_fails(const std::string& name, int status, int times = 1);
 
 }  // namespace tapegrad::cuda::simulated

@@ -138,7 +138,7 @@ bool qr(const Work& work, const Tensor& A, const Tensor& factors, const Tensor& 
 
 bool reflections(const Work& work, const Tensor& factors, const Tensor& tau, const Tensor& Q) {
   Solver* const solver = solver_for(work, Q, batch_of(Q));
-  if (solver == nullptr) return false;
+  if (solver == nullptr || Matrices<char>(Q, 2).leading() > std::numeric_limits<int>::max()) return false;
   const int64_t many = tau.size(-1);
   copy_any(raw::narrow(Q, -1, 0, many), raw::narrow(factors, -1, 0, many), true);
   const Tensor theirs = infos_of({1}, Q.device());

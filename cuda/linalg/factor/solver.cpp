@@ -2,12 +2,12 @@
 
 #include <atomic>
 #include <complex>
-#include <limits>
 #include <vector>
 
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/linalg/spectral.h"
+#include "tapegrad/cuda/memory/device_allocator.h"
 #include "tapegrad/cuda/memory/storage.h"
 #include "tapegrad/cuda/runtime/driver.h"
 #include "tapegrad/cuda/runtime/per_device.h"
@@ -35,10 +35,13 @@ void check(int status, const char* call, int no_memory = kSolverNoMemory) {
 }
 void check_blas(int status, const char* call) { check(status, call, kBlasNoMemory); }
 
-int as_int(int64_t n, const char* call) {
-  TG_CHECK(n <= std::numeric_limits<int>::max(), Runtime, "cuda: {}: {} rows or columns are more than it can count",
-           call, n);
-  return static_cast<int>(n);
+// A handle has memory that is not our allocator's: it may want what that has cached.
+template <class F>
+int create(const F& function, void** handle) {
+  const int status = function(handle);
+  if (TG_LIKELY(status == kSuccess)) return status;
+  device_allocator(driver().current_device()).empty_cache();
+  return function(handle);
 }
 
 }  // namespace
@@ -49,7 +52,7 @@ void solver_api::use_solver(const Functions* (*functions)()) {
 
 Solver::Solver() {
   const Functions& f = *api();
-  check(f.create(&handle_), "cusolverDnCreate");
+  check(create(f.create, &handle_), "cusolverDnCreate");
   check(f.create_params(&params_), "cusolverDnCreateParams");
   check(f.set_deterministic(handle_, kDeterministic), "cusolverDnSetDeterministicMode");
 }
@@ -134,7 +137,8 @@ void Solver::qr(const Stream& stream, DType dtype, const Columns& a, void* tau, 
 void Solver::reflections(const Stream& stream, DType dtype, const Columns& q, const void* tau, int64_t many,
                          int* info) {
   const char* const name = is_complex(dtype) ? "cusolverDnungqr" : "cusolverDnorgqr";
-  const int m = as_int(q.rows, name), n = as_int(q.cols, name), ld = as_int(q.ld, name), at = place_of(dtype);
+  const int m = static_cast<int>(q.rows), n = static_cast<int>(q.cols), ld = static_cast<int>(q.ld);
+  const int at = place_of(dtype);
   const Call call(*this, stream);
   int elements = 0;
   call.with_workspaces(
@@ -154,7 +158,7 @@ void Solver::reflections(const Stream& stream, DType dtype, const Columns& q, co
 void Solver::substitute(const Stream& stream, DType dtype, const Columns& a, bool transposed, bool upper, bool unit,
                         const Columns& x) {
   const Call call(*this, stream);
-  if (blas_ == nullptr) check_blas(call.api.create_blas(&blas_), "cublasCreate");
+  if (blas_ == nullptr) check_blas(create(call.api.create_blas, &blas_), "cublasCreate");
   // With its own workspace cuBLAS may choose another algorithm where several streams are in use, and give other bits.
   const Workspace workspace(kBlasWorkspace, stream);
   check_blas(call.api.set_blas_stream(blas_, stream.handle), "cublasSetStream");

@@ -30,7 +30,8 @@ class Solver {
                 const Columns& x, int* info);
   void cholesky(const Stream& stream, DType dtype, const Columns& a, bool upper, int* info);
   void qr(const Stream& stream, DType dtype, const Columns& a, void* tau, int* info);
-  // q becomes the first columns of the product of the reflections that it holds below its diagonal.
+  // q becomes the first columns of the product of the reflections that it holds below its diagonal. The library counts
+  // in 32 bits.
   void reflections(const Stream& stream, DType dtype, const Columns& q, const void* tau, int64_t many, int* info);
   // x = triangle^-1 x; of a, or of its transpose.
   void substitute(const Stream& stream, DType dtype, const Columns& a, bool transposed, bool upper, bool unit,

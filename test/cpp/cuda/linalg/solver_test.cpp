@@ -8,6 +8,7 @@
 #include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functions_solve.h"
 #include "tapegrad/c10/error.h"
+#include "tapegrad/cuda/memory/device_allocator.h"
 #include "tapegrad/cuda/runtime/driver.h"
 #include "tapegrad/cuda/simulated/simulated_solver.h"
 
@@ -43,11 +44,18 @@ TEST_CASE("A solver that cannot be used raises, and the next call tries again", 
   solver_api::use_solver(&of_another_version);
   CHECK(error_of(A) == "cuda: this cuSOLVER is of another version: it has no cusolverDnXgetrf");
   simulated::use_simulated_solver(true);
-  for (const char* name : {"create", "create_blas"}) {
-    simulated::solver_fails(name, name == std::string("create") ? 2 : 3);
-    CHECK_THROWS_WITH(solves(), Catch::Contains("out of memory"));
-  }
+  // Handles are tried for twice, the second time without what our allocator has cached.
+  simulated::solver_fails("create", 2, 2);
+  CHECK_THROWS_WITH(solves(), Catch::Contains("cusolverDnCreate: out of memory"));
+  simulated::solver_fails("create", 1);
+  simulated::solver_fails("create_blas", 3, 2);
+  CHECK_THROWS_WITH(solves(), Catch::Contains("cublasCreate: out of memory"));
+  const auto reserved = [] { return device_allocator(0).stats().reserved_bytes[AllocatorStats::All].current; };
+  (void)empty({64 << 20}, DType::uint8, card);
+  const auto before = reserved();
+  simulated::solver_fails("create_blas", 1);
   CHECK(solves());
+  CHECK(reserved() < before);
   CHECK(inverts());
   CHECK(simulated::solver_calls("lu") == 1);
   simulated::use_simulated_solver(false);
