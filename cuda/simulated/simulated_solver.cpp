@@ -132,7 +132,7 @@ template <class T>
 int cholesky(View<T> a, int64_t n) {
   for (int64_t j = 0; j < n; ++j) {
     const real_t<T> d = std::real(a(j, j));
-    if (!(d > 0)) return static_cast<int>(j + 1);
+    if (d <= 0) return static_cast<int>(j + 1);  // whether the library notices NaN is not known
     for (int64_t i = j; i < n; ++i) a(i, j) = i == j ? T(std::sqrt(d)) : a(i, j) / std::sqrt(d);
     for (int64_t k = j + 1; k < n; ++k)
       for (int64_t i = k; i < n; ++i) a(i, k) -= a(i, j) * conjugate(a(k, j));
