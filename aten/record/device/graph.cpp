@@ -10,6 +10,8 @@ namespace tapegrad::record {
 
 namespace {
 
+thread_local bool making = false;
+
 int64_t number(const DeviceValue& v) { return std::get<int64_t>(v); }
 
 std::mutex& captures() {
@@ -47,6 +49,10 @@ DeviceGraph::DeviceGraph(Device device, const std::function<void()>& f, std::spa
   // Only what this thread does can spoil it.
   on.call("begin_capture", {index, stream, pool_, std::string("thread_local")});
   try {
+    struct Making {
+      Making() { making = true; }
+      ~Making() { making = false; }
+    } flag;
     f();
   } catch (...) {
     try {
@@ -78,6 +84,8 @@ DeviceGraph::~DeviceGraph() {
   } catch (...) {  // the driver is gone at the end of the process
   }
 }
+
+bool makes_graph() noexcept { return making; }
 
 void DeviceGraph::launch(int64_t stream) const {
   need_device(device_.type, "recorded step").call("launch_graph", {int64_t{device_.index}, launched_, stream});

@@ -28,4 +28,8 @@ class DeviceGraph {
   int64_t launched_ = 0;
 };
 
+// Whether this thread is making such a graph, whose replays shall give what its calls gave: a kernel that would compute
+// in another way during a capture raises instead, and the calls are replayed one by one.
+TG_API bool makes_graph() noexcept;
+
 }  // namespace tapegrad::record

@@ -4,6 +4,7 @@
 #include <complex>
 #include <vector>
 
+#include "tapegrad/aten/record/device/graph.h"
 #include "tapegrad/aten/typed.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/linalg/spectral.h"
@@ -243,7 +244,11 @@ bool eigen_by_solver(const Stream& stream, const EigenRequest& request) {
 }
 
 Solver* solver_of(const Stream& stream, bool to_substitute) {
-  if ((!to_substitute && driver().capture_id(stream.handle) != 0) || api() == nullptr) return nullptr;
+  if (api() == nullptr) return nullptr;
+  if (!to_substitute && driver().capture_id(stream.handle) != 0) {
+    TG_CHECK(!record::makes_graph(), Runtime, "cuda: calls of cuSOLVER cannot be part of a graph");
+    return nullptr;
+  }
   return &per_device<Solver>(stream.device);
 }
 

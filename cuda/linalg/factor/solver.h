@@ -54,7 +54,8 @@ class Solver {
 };
 
 // The current device's, or null where the libraries are missing, and during a capture, unless it is for `substitute`:
-// NVIDIA says that calls of cuBLAS may be captured, and nothing of those of cuSOLVER.
+// NVIDIA says that calls of cuBLAS may be captured, and nothing of those of cuSOLVER. Raises where it would be part of
+// a recorded step's graph, which has eager's bits.
 Solver* solver_of(const Stream& stream, bool to_substitute);
 
 TG_API bool eigen_by_solver(const Stream& stream, const EigenRequest& request);

@@ -321,6 +321,17 @@ def test_what_goes_to_the_library_and_what_does_not():
         tg.testing.assert_close(out.cpu(), tg.linalg.inv(a[1]), rtol=1e-9, atol=1e-9)
         expected = tg.linalg.solve_triangular(a[1], a[1].mT, upper=True)
         tg.testing.assert_close(solved.cpu(), expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
+        # A recorded step has the bits of its calls.
+        def step(x, y):
+            inverse, info = tg.linalg.inv_ex(x)
+            return inverse @ y + 1, info + 1
+        recorded = tg.record(step)
+        for i in range(5):
+            x, y = a[i].cuda(), a[i + 1].cuda()
+            expected = step(x, y)
+            assert calls("lu") in (None, 1)
+            assert all(tg.equal(p, q) for p, q in zip(recorded(x, y), expected, strict=True))
+            assert calls("lu") in (None, 1), i
         # Streams and threads of their own.
         results, errors = {}, []
 
