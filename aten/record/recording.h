@@ -33,6 +33,7 @@ struct Slot {
   Storage real;                          // of a weight or constant; of a result while a replay runs
   Storage own;                           // what the recording's tensors lie on; owns no bytes
   Tensor view;                           // the last of these, which calls may share
+  Tensor spare;                          // of a small result: the gradient that the last replay has made of it
   char* recorded = nullptr;              // where the bytes were
   size_t nbytes = 0;
   int feed = -1;                     // which of the feeds

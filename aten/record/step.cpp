@@ -324,7 +324,7 @@ void Step::run(Call& call) {
       return;  // run_up_to_guards looks at it
     case Call::Kind::Gradient: {
       if (!call.grad.defined()) return call.leaf.set_grad({});
-      const Tensor made = over_real(call.grad, r.slots[static_cast<size_t>(call.uses[0].slot)]);
+      const Tensor made = gradient(call);
       if (const Tensor old = call.leaf.grad(); TG_UNLIKELY(old.defined() && !call.replaces))
         raw::add_(old, made);
       else
@@ -336,14 +336,50 @@ void Step::run(Call& call) {
     case Call::Kind::Allocate:
     case Call::Kind::Restore: {
       Slot& slot = r.slots[static_cast<size_t>(call.slot)];
-      if (call.kind == Call::Kind::Allocate) {
-        slot.real = memory_for_result(call.slot);
-        place(slot, static_cast<char*>(slot.real->data()));
-      }
+      if (call.kind == Call::Kind::Allocate) allocate_result(call.slot);
       if (!slot.initial.empty()) std::memcpy(slot.own->data(), slot.initial.data(), slot.nbytes);
       return;
     }
   }
+}
+
+// Small gradients that a program drops before the next ones are made again in the same place: that is cheaper than a
+// new tensor, and a plan keeps little memory by it. Nobody can tell, for nobody else has them.
+void Step::allocate_result(int i) {
+  Slot& slot = recording_->slots[static_cast<size_t>(i)];
+  if (slot.spare.defined()) {
+    const TensorImpl& last = *slot.spare.impl();
+    const Storage& memory = last.storage();
+    if (last.use_count() == 1 && last.weak_count() == 0 && last.python_object() == nullptr && !last.autograd() &&
+        memory->use_count() == 1 && memory->weak_count() == 0 && memory->data() == slot.own->data() &&
+        memory->nbytes() == slot.nbytes) {
+      memory->version().version.store(0, std::memory_order_relaxed);
+      slot.real = memory;
+      return;
+    }
+    slot.spare = {};
+    spare_bytes_ -= slot.nbytes;
+  }
+  slot.real = memory_for_result(i);
+  place(slot, static_cast<char*>(slot.real->data()));
+}
+
+Tensor Step::gradient(const Call& call) {
+  constexpr size_t kMostBytes = size_t{1} << 18;
+  Slot& slot = recording_->slots[static_cast<size_t>(call.uses[0].slot)];
+  if (slot.spare.defined()) {
+    const TensorImpl &last = *slot.spare.impl(), &wanted = *call.grad.impl();
+    if (last.use_count() == 1 && last.storage() == slot.real && last.dtype() == wanted.dtype() &&
+        last.offset() == wanted.offset() && last.sizes() == wanted.sizes() && last.strides() == wanted.strides())
+      return slot.spare;
+  }
+  Tensor made = over_real(call.grad, slot);
+  if (!device_ && slot.real && slot.kind == Slot::Kind::Result && !slot.spare.defined() &&
+      spare_bytes_ + slot.nbytes <= kMostBytes) {
+    slot.spare = made;
+    spare_bytes_ += slot.nbytes;
+  }
+  return made;
 }
 
 // Its inputs are tensors that own or share what they lie on, for it may be code of the program that gets them.

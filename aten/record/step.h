@@ -95,6 +95,8 @@ class TG_API Step {
   void hand_out(size_t begin, size_t end);
   size_t run_on_device(size_t call);  // the one behind those that were run
   Storage memory_for_result(int slot);
+  void allocate_result(int slot);
+  Tensor gradient(const Call& call);
   Tensor memory_of_temporaries() const;
   PhiloxState drawn(const Draw& draw);
   // What must be the same in both parts of a slot that is not the plan's.
@@ -111,6 +113,7 @@ class TG_API Step {
   std::unique_ptr<Recording> recording_;
   Storage arena_;  // none: it rests
   size_t planned_ = 0;
+  size_t spare_bytes_ = 0;  // of gradients that are kept for the next replay
   bool short_ = false;
   std::vector<std::pair<int, size_t>> offsets_;  // of slots in it
   size_t committed_ = 0;                         // calls up to the last guard

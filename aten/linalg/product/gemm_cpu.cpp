@@ -181,11 +181,13 @@ void scale_batched(int64_t batch, int64_t m, int64_t n, compute_t<T> beta, T* c,
   });
 }
 
+constexpr int64_t kLeastDepth = 4096;
+
 // How many terms of each sum are added in one call of the library, which nothing interrupts: some 50 ms, and no more
 // than it can count. Depends on sizes only.
 int64_t depth_of_call(int64_t m, int64_t n) {
   constexpr int64_t kWork = int64_t{1} << 31;
-  return std::clamp<int64_t>(kWork / std::max<int64_t>(1, m * n), 4096, blas::kMaxInt / 2);
+  return std::clamp<int64_t>(kWork / std::max<int64_t>(1, m * n), kLeastDepth, blas::kMaxInt / 2);
 }
 
 // c (m x n) = alpha * sums + beta * c.
@@ -241,7 +243,7 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
     round_tile(m, n, alpha, {sums, n, 1}, beta, c, ldc);
   } else if constexpr (kHasBlas<T>) {
     if (m * n * k <= 64) return gemm_plain<T>(m, n, k, alpha, a, b, beta, c, ldc);
-    if (const int64_t depth = depth_of_call(m, n); k > depth) {
+    if (const int64_t depth = k <= kLeastDepth ? k : depth_of_call(m, n); k > depth) {
       for (int64_t p = 0; p < k; p += depth) {
         if (p > 0) check_interrupt();
         const MatrixRef<T> pa{a.data + p * a.col, a.row, a.col}, pb{b.data + p * b.row, b.row, b.col};
@@ -350,6 +352,7 @@ void gemm_batched(int64_t batch, int64_t m, int64_t n, int64_t k, compute_t<T> a
     if (batch == 1 && is_faster_turned(m, n, k, b)) return turned_product<T>(m, n, k, alpha, a, b, beta, c, ldc);
   }
   const Tiles tiles = tiles_of<T>(batch, m, n, k);
+  if (batch * tiles.rows * tiles.cols == 1) return gemm_tile<T>(m, n, k, alpha, a, b, beta, c, ldc);
   for_tiles(batch, m, n, k, tiles, [&](int64_t at, int64_t i, int64_t j, int64_t rows, int64_t columns) {
     gemm_tile<T>(rows, columns, k, alpha, {a.data + at * a_batch + i * a.row, a.row, a.col},
                  {b.data + at * b_batch + j * b.col, b.row, b.col}, beta, c + at * c_batch + i * ldc + j, ldc);
