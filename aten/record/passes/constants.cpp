@@ -23,7 +23,7 @@ class Constants {
       settle();
     } while (drop_what_is_too_much());
     Folded made;
-    made.calls = static_cast<int>(std::count(folded_.begin(), folded_.end(), true));
+    made.calls = static_cast<int>(std::count(folded_.begin(), folded_.end(), char{true}));
     for (size_t s = 0; s < may_.size(); ++s)
       if (kept_[s]) made.bytes += r_.slots[s].nbytes;
     if (made.bytes == 0) return {};
@@ -149,8 +149,8 @@ class Constants {
   }
 
   Recording& r_;
-  std::vector<bool> may_, used_, kept_;  // slots
-  std::vector<bool> folded_;             // calls
+  std::vector<char> may_, used_, kept_;  // slots
+  std::vector<char> folded_;             // calls
   std::vector<int> last_write_;
 };
 
