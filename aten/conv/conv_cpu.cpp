@@ -7,6 +7,7 @@
 #include "tapegrad/aten/conv/parts.h"
 #include "tapegrad/aten/conv/patches.h"
 #include "tapegrad/aten/conv/pointwise.h"
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/copy/contiguous.h"
 #include "tapegrad/aten/linalg/product/gemm.h"
 #include "tapegrad/aten/onednn/product.h"
@@ -128,9 +129,20 @@ void fill_zero(const Tensor& t) {
 void conv_cpu(const Tensor& any_input, const Tensor& any_weight, const Tensor& bias, IntSpan stride, IntSpan padding,
               IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0) return;
-  const Tensor input = contiguous_or_copy(any_input), weight = contiguous_or_copy(any_weight);
+  const Tensor weight = contiguous_or_copy(any_weight);
   const DType type = out.dtype();
-  Geometry g = conv::make_geometry(input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
+  Geometry g = conv::make_geometry(any_input.sizes(), weight.sizes(), out.sizes(), stride, padding, dilation, groups);
+  if (!out.is_contiguous()) {
+    g.channels_innermost = true;
+    if (for_onednn(g, type) && g.ic > 0 &&
+        onednn::conv_forward(g, type, channels_last_or_copy(any_input).data_ptr(), weight.data_ptr(),
+                             bias.defined() ? bias.data_ptr() : nullptr, out.data_ptr()))
+      return;
+    return in_planes(out, [&](const Tensor& planes) {
+      conv_cpu(any_input, weight, bias, stride, padding, dilation, groups, planes);
+    });
+  }
+  const Tensor input = contiguous_or_copy(any_input);
   if (pointwise::forward(g, input, weight, bias, out) || patches::forward(g, input, weight, bias, out)) return;
   if (for_planes(g, type)) {
     const Tensor w = widened(weight), b = widened(bias);
@@ -154,9 +166,20 @@ void conv_cpu(const Tensor& any_input, const Tensor& any_weight, const Tensor& b
 void conv_grad_input_cpu(const Tensor& any_output, const Tensor& any_weight, IntSpan input_size, IntSpan stride,
                          IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0 || any_output.numel() == 0) return fill_zero(out);
-  const Tensor output = contiguous_or_copy(any_output), weight = contiguous_or_copy(any_weight);
+  const Tensor weight = contiguous_or_copy(any_weight);
   const DType type = out.dtype();
-  Geometry g = conv::make_geometry(input_size, weight.sizes(), output.sizes(), stride, padding, dilation, groups);
+  Geometry g = conv::make_geometry(input_size, weight.sizes(), any_output.sizes(), stride, padding, dilation, groups);
+  if (!out.is_contiguous()) {
+    g.channels_innermost = true;
+    if (for_onednn(g, type) && g.regular() &&
+        onednn::conv_grad_input(g, type, channels_last_or_copy(any_output).data_ptr(), weight.data_ptr(),
+                                out.data_ptr()))
+      return;
+    return in_planes(out, [&](const Tensor& planes) {
+      conv_grad_input_cpu(any_output, weight, input_size, stride, padding, dilation, groups, planes);
+    });
+  }
+  const Tensor output = contiguous_or_copy(any_output);
   if (pointwise::grad_input(g, output, weight, out) || patches::grad_input(g, output, weight, out)) return;
   if (g.regular() && for_planes(g, type)) {
     const Tensor w = widened(weight);
@@ -178,9 +201,20 @@ void conv_grad_input_cpu(const Tensor& any_output, const Tensor& any_weight, Int
 void conv_grad_weight_cpu(const Tensor& any_output, const Tensor& any_input, IntSpan weight_size, IntSpan stride,
                           IntSpan padding, IntSpan dilation, int64_t groups, const Tensor& out) {
   if (out.numel() == 0 || any_output.numel() == 0 || any_input.numel() == 0) return fill_zero(out);
-  const Tensor output = contiguous_or_copy(any_output), input = contiguous_or_copy(any_input);
+  if (!out.is_contiguous())
+    return in_planes(out, [&](const Tensor& rows) {
+      conv_grad_weight_cpu(any_output, any_input, weight_size, stride, padding, dilation, groups, rows);
+    });
   const DType type = out.dtype();
-  Geometry g = conv::make_geometry(input.sizes(), weight_size, output.sizes(), stride, padding, dilation, groups);
+  Geometry g =
+      conv::make_geometry(any_input.sizes(), weight_size, any_output.sizes(), stride, padding, dilation, groups);
+  g.channels_innermost = conv::channels_last(any_output) || conv::channels_last(any_input);
+  if (g.channels_innermost && for_onednn(g, type) && g.regular() &&
+      onednn::conv_grad_weight(g, type, channels_last_or_copy(any_output).data_ptr(),
+                               channels_last_or_copy(any_input).data_ptr(), out.data_ptr()))
+    return;
+  g.channels_innermost = false;
+  const Tensor output = contiguous_or_copy(any_output), input = contiguous_or_copy(any_input);
   const Tensor wide = is_half(type) ? empty_tensor(out.sizes(), DType::float32) : out;
   if (pointwise::grad_weight(g, output, input, wide) || patches::grad_weight(g, output, input, wide))
     return is_half(type) ? narrow_into(wide, out) : void();

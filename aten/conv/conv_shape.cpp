@@ -1,6 +1,7 @@
 // Shapes and checks of `_conv` and of its two gradients, which are operators, too.
 #include "tapegrad/aten/conv/geometry.h"
 #include "tapegrad/aten/conv/window_numbers.h"
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/kernels_conv.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/tensor/checked_int.h"
@@ -76,10 +77,13 @@ void check_output(const char* op, IntSpan input, IntSpan weight, IntSpan output,
              op, format_ints(output), format_ints(most), format_ints(input));
 }
 
-// A result in the layout of the operand that it comes from: rows on the CPU, whose kernels compute in rows.
-TensorSpec in_layout_of(const Tensor& from, DimVector sizes) {
+// A result in the layout of its operands: channels innermost where either has them so; on CUDA, where the first has.
+// Volumes of float64 are contiguous, as PyTorch's.
+TensorSpec in_layout_of(const Tensor& from, const Tensor& other, DimVector sizes) {
   DimVector strides;
-  if (from.is_cuda() && conv::channels_last(from)) strides = channels_last_strides(sizes);
+  const bool either = has_channels_last(from) || has_channels_last(other);
+  if (from.is_cuda() ? conv::channels_last(from) : either && (from.ndim() < 5 || can_go_along_channels(from.dtype())))
+    strides = channels_last_strides(sizes);
   return {std::move(sizes), from.dtype(), from.device(), std::move(strides)};
 }
 
@@ -100,7 +104,7 @@ TensorSpec conv_shape(const Tensor& input, const Tensor& weight, const Tensor& b
              "conv: bias of shape {} does not fit weight of shape {}\nexpected ({})", format_ints(bias.sizes()),
              format_ints(weight.sizes()), weight.size(0));
   }
-  return in_layout_of(input, output_sizes(op, input.sizes(), weight.sizes(), stride, padding, dilation));
+  return in_layout_of(input, weight, output_sizes(op, input.sizes(), weight.sizes(), stride, padding, dilation));
 }
 
 TensorSpec conv_grad_input_shape(const Tensor& output, const Tensor& weight, IntSpan input_size, IntSpan stride,
@@ -114,7 +118,7 @@ TensorSpec conv_grad_input_shape(const Tensor& output, const Tensor& weight, Int
   check_parameters(op, weight.ndim() - 2, stride, padding, dilation, groups);
   check_channels(op, input_size, weight.sizes(), groups);
   check_output(op, input_size, weight.sizes(), output.sizes(), stride, padding, dilation);
-  return in_layout_of(output, DimVector(input_size));
+  return in_layout_of(output, weight, DimVector(input_size));
 }
 
 TensorSpec conv_grad_weight_shape(const Tensor& output, const Tensor& input, IntSpan weight_size, IntSpan stride,
@@ -127,7 +131,8 @@ TensorSpec conv_grad_weight_shape(const Tensor& output, const Tensor& input, Int
   check_parameters(op, static_cast<int64_t>(ndim) - 2, stride, padding, dilation, groups);
   check_channels(op, input.sizes(), weight_size, groups);
   check_output(op, input.sizes(), weight_size, output.sizes(), stride, padding, dilation);
-  return {DimVector(weight_size), input.dtype(), input.device(), {}};
+  if (input.is_cuda()) return {DimVector(weight_size), input.dtype(), input.device(), {}};
+  return in_layout_of(input, output, DimVector(weight_size));
 }
 
 }  // namespace tapegrad

@@ -14,6 +14,7 @@ struct Geometry {
   int64_t ic, oc;  // of all groups together
   int spatial;     // how many of the three dimensions are real
   int64_t in[3], out[3], kernel[3], stride[3], pad[3], dilation[3];
+  bool channels_innermost;  // of the input and the output, where kernels of the CPU take that
 
   int64_t in_spatial() const { return in[0] * in[1] * in[2]; }
   int64_t out_spatial() const { return out[0] * out[1] * out[2]; }
@@ -44,6 +45,7 @@ inline Geometry make_geometry(IntSpan input, IntSpan weight, IntSpan output, Int
   Geometry g;
   g.n = input[0];
   g.groups = groups;
+  g.channels_innermost = false;
   g.ic = input[1];
   g.oc = weight[0];
   g.spatial = static_cast<int>(input.size()) - 2;

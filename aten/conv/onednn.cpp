@@ -33,6 +33,7 @@ PlanKey key_of(const Geometry& g, DType type, Pass pass, bool bias) {
   k.spatial = g.spatial;
   k.pass = pass;
   k.type = type;
+  k.channels_innermost = g.channels_innermost;
   k.bias = bias;
   return k;
 }
@@ -130,8 +131,12 @@ struct Offsets {
     }
     channel = t.channel * p.channels;
     const bool of_input = pass == Pass::GradInput;
-    input = (t.image * p.images * g.ic + (of_input ? channel : 0)) * g.in_spatial() + band.in_first * row_in;
-    output = (t.image * p.images * g.oc + (of_input ? 0 : channel)) * g.out_spatial() + band.out_first * row_out;
+    const auto place = [&](int64_t channels, int64_t spatial, int64_t first_channel, int64_t first) {
+      return t.image * p.images * channels * spatial +
+             (g.channels_innermost ? first_channel + first * channels : first_channel * spatial + first);
+    };
+    input = place(g.ic, g.in_spatial(), of_input ? channel : 0, band.in_first * row_in);
+    output = place(g.oc, g.out_spatial(), of_input ? 0 : channel, band.out_first * row_out);
     weight = channel * g.kernel_spatial() * (of_input ? 1 : g.ic / g.groups);
   }
 };

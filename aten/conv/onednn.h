@@ -10,8 +10,8 @@
 
 namespace tapegrad::onednn {
 
-// Each returns false, with nothing written, when oneDNN has no implementation for the shape. All tensors are contiguous
-// and of one type; bias may be null.
+// Each returns false, with nothing written, when oneDNN has no implementation for the shape. All tensors are
+// contiguous, but input and output where g.channels_innermost, and of one type; bias may be null.
 bool conv_forward(const conv::Geometry& g, DType type, const void* input, const void* weight, const void* bias,
                   void* output);
 bool conv_grad_input(const conv::Geometry& g, DType type, const void* output, const void* weight, void* input);

@@ -13,11 +13,11 @@ int64_t product(const int64_t* v) { return v[0] * v[1] * v[2]; }
 
 // N, C, spatial...: a part of a tensor of `channels_all` channels of the sizes `all`.
 dnnl::memory::desc activation(int64_t n, int64_t c, int64_t channels_all, const int64_t* size, const int64_t* all,
-                              int spatial, Type type) {
-  dims sizes{n, c}, strides{channels_all * product(all), product(all)};
+                              int spatial, Type type, bool channels_innermost) {
+  dims sizes{n, c}, strides{channels_all * product(all), channels_innermost ? 1 : product(all)};
   for (int d = 3 - spatial; d < 3; ++d) {
     sizes.push_back(size[d]);
-    int64_t s = 1;
+    int64_t s = channels_innermost ? channels_all : 1;
     for (int e = d + 1; e < 3; ++e) s *= all[e];
     strides.push_back(s);
   }
@@ -79,8 +79,8 @@ std::shared_ptr<const Plan> make_plan(const PlanKey& k) {
   plan->key = k;
   const Type type = data_type(k.type);
   const int spatial = static_cast<int>(k.spatial);
-  auto x = activation(k.n, k.ic, k.ic_all, k.in, k.in_all, spatial, type);
-  auto y = activation(k.n, k.oc, k.oc_all, k.out, k.out_all, spatial, type);
+  auto x = activation(k.n, k.ic, k.ic_all, k.in, k.in_all, spatial, type, k.channels_innermost);
+  auto y = activation(k.n, k.oc, k.oc_all, k.out, k.out_all, spatial, type, k.channels_innermost);
   auto w = weights(k, type);
   dims strides = tail(k.stride, spatial), dilation = tail(k.dilation, spatial);
   dims left = tail(k.pad_left, spatial), right = tail(k.pad_right, spatial);

@@ -15,7 +15,8 @@ struct PlanKey {
   int64_t spatial, bias;
   Pass pass;
   DType type;  // of the tensors; a gradient of the weight is added up in float32
-  uint8_t unused[6];
+  bool channels_innermost;
+  uint8_t unused[5];
   bool operator==(const PlanKey&) const = default;
 };
 

@@ -1,4 +1,5 @@
 #include "tapegrad/aten/copy/bytes.h"
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/join/pieces.h"
 #include "tapegrad/aten/kernels_copy.h"
@@ -76,14 +77,7 @@ bool stack_pairs(TensorSpan tensors, int64_t d, const Tensor& out) {
   return true;
 }
 
-// Tensors that are all channels_last as ones whose channels are their last dimension, which makes them dense.
-Tensor channels_behind(const Tensor& t) {
-  DimVector sizes(t.sizes()), strides(t.strides());
-  std::rotate(sizes.begin() + 1, sizes.begin() + 2, sizes.end());
-  std::rotate(strides.begin() + 1, strides.begin() + 2, strides.end());
-  return alias_tensor(t, sizes, strides, t.storage_offset());
-}
-
+// Tensors that are all channels_last are dense with their channels behind.
 bool join_channels_last(TensorSpan tensors, int64_t d, const Tensor& out) {
   if (out.ndim() < 4 || out.is_contiguous() || !out.impl()->is_contiguous(MemoryFormat::ChannelsLast)) return false;
   std::vector<Tensor> turned;

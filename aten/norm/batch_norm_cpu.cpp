@@ -185,6 +185,7 @@ void batch_norm_train_cpu(const Tensor& any_input, const Tensor& weight, const T
                           const Tensor& output, const Tensor& mean, const Tensor& invstd, const Tensor& var) {
   const bool along = along_channels(any_input);
   const Tensor input = in_rows(any_input, along);
+  const Tensor place = along ? output : planes_for(output);
   const Layout m = layout_of(input, along);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
@@ -211,14 +212,16 @@ void batch_norm_train_cpu(const Tensor& any_input, const Tensor& weight, const T
       target_of<C>(var)[c] = static_cast<C>(v * count / (count - 1));
       scale[c] = static_cast<C>(static_cast<double>(scale[c]) * is);
     }
-    normalise<T>(m, x, centre, scale, shift, target_of<T>(output));
+    normalise<T>(m, x, centre, scale, shift, target_of<T>(place));
   });
+  if (!along) finish_planes(output, place);
 }
 
 void batch_norm_eval_cpu(const Tensor& any_input, const Tensor& weight, const Tensor& bias, const Tensor& mean,
                          const Tensor& var, double eps, const Tensor& out) {
   const bool along = along_channels(any_input);
   const Tensor input = in_rows(any_input, along);
+  const Tensor place = along ? out : planes_for(out);
   const Layout m = layout_of(input, along);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
@@ -226,8 +229,9 @@ void batch_norm_eval_cpu(const Tensor& any_input, const Tensor& weight, const Te
                    shift = load<C>(bias, m.channels, C(0)), v = load<C>(var, m.channels, C(1));
     for (size_t c = 0; c < scale.size(); ++c)
       scale[c] = static_cast<C>(static_cast<double>(scale[c]) / std::sqrt(static_cast<double>(v[c]) + eps));
-    normalise<T>(m, target_of<T>(input), centre, scale, shift, target_of<T>(out));
+    normalise<T>(m, target_of<T>(input), centre, scale, shift, target_of<T>(place));
   });
+  if (!along) finish_planes(out, place);
 }
 
 void batch_norm_train_grad_cpu(const Tensor& any_output, const Tensor& any_input, const Tensor& weight,
@@ -235,6 +239,7 @@ void batch_norm_train_grad_cpu(const Tensor& any_output, const Tensor& any_input
                                const Tensor& input_grad, const Tensor& weight_grad, const Tensor& bias_grad) {
   const bool along = along_channels(any_input);
   const Tensor output = in_rows(any_output, along), input = in_rows(any_input, along);
+  const Tensor place = along ? input_grad : planes_for(input_grad);
   const Layout m = layout_of(input, along);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
@@ -257,7 +262,7 @@ void batch_norm_train_grad_cpu(const Tensor& any_output, const Tensor& any_input
     for (size_t c = 0; c < channels && m.count() > 0; ++c) sum_gx[c] *= static_cast<double>(is[c]);
     store(sum_gx, weight_grad);
     store(sum_g, bias_grad);
-    T* out = target_of<T>(input_grad);
+    T* out = target_of<T>(place);
     const C *sc = scale.data(), *sl = slope.data(), *sh = shift.data();
     for_lines(
         m,
@@ -270,6 +275,7 @@ void batch_norm_train_grad_cpu(const Tensor& any_output, const Tensor& any_input
           blocks::map(m.channels, out + at, gradient, g + at, x + at, sc, mp, sl, sh);
         });
   });
+  if (!along) finish_planes(input_grad, place);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

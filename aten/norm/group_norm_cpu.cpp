@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/iterate/blocks/blocks.h"
 #include "tapegrad/aten/norm/lane_sums.h"
 #include "tapegrad/aten/typed.h"
@@ -147,10 +148,12 @@ void group_norm_cpu(const Tensor& input, int64_t samples, int64_t channels, int6
                     const Tensor& bias, double eps, bool center, const Tensor& output, const Tensor& mean,
                     const Tensor& rstd) {
   Layout m = layout_of(input, samples, channels, groups);
-  dispatch_floating(input.dtype(), [&]<class T>() {
-    using C = compute_t<T>;
-    forward<T>(m, target_of<T>(input), load<C>(weight), load<C>(bias), eps, center, target_of<T>(output),
-               target_of<C>(mean), target_of<C>(rstd));
+  in_planes(output, [&](const Tensor& planes) {
+    dispatch_floating(input.dtype(), [&]<class T>() {
+      using C = compute_t<T>;
+      forward<T>(m, target_of<T>(input), load<C>(weight), load<C>(bias), eps, center, target_of<T>(planes),
+                 target_of<C>(mean), target_of<C>(rstd));
+    });
   });
 }
 
@@ -158,6 +161,7 @@ void group_norm_grad_cpu(const Tensor& output, const Tensor& input, int64_t samp
                          const Tensor& weight, const Tensor& mean, const Tensor& rstd, [[maybe_unused]] double eps,
                          bool center, const Tensor& input_grad, const Tensor& weight_grad, const Tensor& bias_grad) {
   Layout m = layout_of(input, samples, channels, groups);
+  const Tensor planes = planes_for(input_grad);
   dispatch_floating(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     std::vector<C> w = load<C>(weight);
@@ -168,7 +172,7 @@ void group_norm_grad_cpu(const Tensor& output, const Tensor& input, int64_t samp
                      target_of<C>(mean),
                      target_of<C>(rstd),
                      center,
-                     target_of<T>(input_grad)};
+                     target_of<T>(planes)};
     // Every chunk of rows sums into a line of its own; at most 64 lines, added in order.
     int64_t grain = std::max(m.grain(), (m.rows + 15) / 16);
     Split split = split_range(m.rows, grain);
@@ -183,6 +187,7 @@ void group_norm_grad_cpu(const Tensor& output, const Tensor& input, int64_t samp
     store(sums.data(), weight_grad);
     store(sums.data() + c, bias_grad);
   });
+  finish_planes(input_grad, planes);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -1,6 +1,7 @@
 // The public normalisations in terms of the two kernels: sums over the batch, and sums over groups of one sample.
 #include <limits>
 
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_norm.h"
 #include "tapegrad/aten/functions_pad.h"
@@ -89,13 +90,14 @@ Tensor instance_norm(const Tensor& input, const Tensor& running_mean, const Tens
            format_ints(input.sizes()));
   int64_t n = input.size(0), c = input.size(1);
   check_running("instance_norm", running_mean, running_var, c);
+  const Tensor planes = has_channels_last(input) ? contiguous(input) : input;  // the result is contiguous
   if (!use_input_stats)
-    return tapegrad::batch_norm(input, running_mean, running_var, weight, bias, false, momentum, eps);
+    return tapegrad::batch_norm(planes, running_mean, running_var, weight, bias, false, momentum, eps);
   int64_t spatial = n * c == 0 ? 0 : input.numel() / (n * c);
   TG_CHECK(spatial != 1, Value,
            "instance_norm: training needs more than one element per channel: got input of shape {}",
            format_ints(input.sizes()));
-  auto [output, mean, rstd] = _group_norm(input, n, c, c, weight, bias, eps, true);
+  auto [output, mean, rstd] = _group_norm(planes, n, c, c, weight, bias, eps, true);
   if (running_mean.defined() && input.numel() > 0) {
     NoGradGuard guard;
     Tensor var = mul(sub(pow(rstd, -2), eps), static_cast<double>(spatial) / static_cast<double>(spatial - 1));
@@ -126,8 +128,11 @@ Tensor rms_norm(const Tensor& input, IntSpan normalized_shape, const Tensor& wei
     const Tensor result = mul(input, rsqrt(add(power, eps.value_or(least))));
     return weight.defined() ? mul(result, weight) : result;
   }
-  return std::get<0>(_group_norm(input, leading_numel(input, normalized_shape.size()), n, 1, flat(weight), {},
-                                 eps.value_or(least), false));
+  const bool fits = !weight.defined() || weight.dtype() == input.dtype() ||
+                    (is_half(input.dtype()) && weight.dtype() == DType::float32);
+  const Tensor scale = flat(fits ? weight : to(weight, input.dtype()));
+  return std::get<0>(
+      _group_norm(input, leading_numel(input, normalized_shape.size()), n, 1, scale, {}, eps.value_or(least), false));
 }
 
 Tensor group_norm(const Tensor& input, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps) {

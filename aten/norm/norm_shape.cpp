@@ -31,8 +31,13 @@ TensorSpec parameter_spec(const Tensor& input, const Tensor& weight, int64_t cha
 }
 
 // The result of batch normalisation, and its gradient.
-TensorSpec normalised(const Tensor& input) {
-  return spec_along_channels(input, DimVector(input.sizes()), input.ndim() - 2);
+TensorSpec normalised(const Tensor& input) { return spec_like_image(input, DimVector(input.sizes())); }
+
+// Groups of channels keep the layout of images, layers do not.
+TensorSpec grouped(const Tensor& input, int64_t samples, int64_t channels) {
+  const bool images = input.ndim() > 1 && samples == input.size(0) && channels == input.size(1);
+  if (images) return normalised(input);
+  return {DimVector(input.sizes()), input.dtype(), input.device(), {}};
 }
 
 void check_batch_input(const Tensor& input) {
@@ -90,7 +95,7 @@ std::array<TensorSpec, 3> group_norm_shape(const Tensor& input, int64_t samples,
   check_channels("group_norm", "weight", weight, input, channels);
   check_channels("group_norm", "bias", bias, input, channels);
   TensorSpec stats{{samples, groups}, stats_dtype(input), input.device(), {}};
-  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}}, stats, stats};
+  return {grouped(input, samples, channels), stats, stats};
 }
 
 std::array<TensorSpec, 3> group_norm_grad_shape(const Tensor& output, const Tensor& input, int64_t samples,
@@ -100,8 +105,8 @@ std::array<TensorSpec, 3> group_norm_grad_shape(const Tensor& output, const Tens
   TG_CHECK(output.sizes() == input.sizes() && mean.numel() == samples * groups && rstd.numel() == samples * groups,
            Runtime, "group_norm: gradient of shape {} for input of shape {}", format_ints(output.sizes()),
            format_ints(input.sizes()));
-  return {TensorSpec{DimVector(input.sizes()), input.dtype(), input.device(), {}},
-          parameter_spec(input, weight, channels), parameter_spec(input, weight, channels)};
+  return {grouped(input, samples, channels), parameter_spec(input, weight, channels),
+          parameter_spec(input, weight, channels)};
 }
 
 }  // namespace tapegrad

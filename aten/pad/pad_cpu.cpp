@@ -3,7 +3,9 @@
 #include <vector>
 
 #include "tapegrad/aten/copy/bytes.h"
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/iterate/outputs.h"
 #include "tapegrad/aten/pad/source.h"
 #include "tapegrad/aten/pad/value.h"
 #include "tapegrad/aten/typed.h"
@@ -62,7 +64,15 @@ struct Lines {
 
 // Elements are moved without looking at them, as T of their size.
 template <class T>
-void fill_padded(const Tensor& input, IntSpan pad, Mode mode, T value, const Tensor& out) {
+void fill_padded(const Tensor& any_input, IntSpan pad, Mode mode, T value, const Tensor& out) {
+  if (!out.is_contiguous()) {  // channels innermost: the same with the dimensions in another order
+    DimVector turned(pad);
+    turned.resize(2 * static_cast<size_t>(out.ndim()), 0);
+    const auto channels = turned.end() - 4;  // the pairs run from the last dimension to the first
+    std::rotate(turned.begin(), channels, channels + 2);
+    return fill_padded<T>(channels_behind(channels_last_or_copy(any_input)), turned, mode, value, channels_behind(out));
+  }
+  const Tensor input = contiguous_or_copy(any_input);
   const T* x = static_cast<const T*>(input.data_ptr());
   T* y = static_cast<T*>(out.data_ptr());
   if (out.numel() == 0) return;
@@ -117,9 +127,10 @@ void pad_mode_cpu(const Tensor& input, IntSpan pad, std::string_view mode, const
 // padding leaves alone (channels), so no two threads add to one element.
 void pad_mode_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan pad, std::string_view mode,
                        const Tensor& out) {
+  const Tensor planes = planes_for(out);
   dispatch_floating_complex(out.dtype(), [&]<class T>() {
     using C = compute_t<T>;
-    T* x = static_cast<T*>(out.data_ptr());
+    T* x = static_cast<T*>(planes.data_ptr());
     const T* y = static_cast<const T*>(output.data_ptr());
     size_t padded = pad.size() / 2, leading = input_size.size() - padded;
     int64_t outer = 1, inner_in = 1, inner_out = 1;
@@ -143,6 +154,7 @@ void pad_mode_grad_cpu(const Tensor& output, IntSpan input_size, IntSpan pad, st
       }
     });
   });
+  finish_planes(out, planes);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

@@ -1,6 +1,7 @@
 // Shapes and checks of padding. `pad` lists (before, after) from the last dimension backwards, as PyTorch's.
 #include <algorithm>
 
+#include "tapegrad/aten/copy/channels_last.h"
 #include "tapegrad/aten/functions_pad.h"
 #include "tapegrad/aten/iterate/number.h"
 #include "tapegrad/aten/kernels_pad.h"
@@ -58,13 +59,14 @@ TensorSpec constant_pad_shape(const Tensor& input, IntSpan pad, const Scalar& va
   TG_CHECK(is_complex(input.dtype()) || !value.is_complex(), Runtime, "constant_pad_nd: complex value {} for dtype {}",
            to_string(value), input.dtype());
   check_number("constant_pad_nd", value, input.dtype());
-  return {padded_sizes("constant_pad_nd", input.sizes(), pad), input.dtype(), input.device(), {}};
+  return spec_like_image(input, padded_sizes("constant_pad_nd", input.sizes(), pad));
 }
 
 TensorSpec pad_mode_shape(const Tensor& input, IntSpan pad, std::string_view mode) {
   DimVector sizes = padded_sizes("pad", input.sizes(), pad);
   check_mode("pad", input.sizes(), pad, mode);
-  return {std::move(sizes), input.dtype(), input.device(), {}};
+  if (mode == "circular") return {std::move(sizes), input.dtype(), input.device(), {}};  // as PyTorch's
+  return spec_like_image(input, std::move(sizes));
 }
 
 TensorSpec pad_mode_grad_shape(const Tensor& output, IntSpan input_size, IntSpan pad, std::string_view mode) {
@@ -72,7 +74,8 @@ TensorSpec pad_mode_grad_shape(const Tensor& output, IntSpan input_size, IntSpan
            "pad: gradient of shape {} does not fit input of shape {} and pad {}", format_ints(output.sizes()),
            format_ints(input_size), format_ints(pad));
   check_mode("pad", input_size, pad, mode);
-  return {DimVector(input_size), output.dtype(), output.device(), {}};
+  if (mode == "circular") return {DimVector(input_size), output.dtype(), output.device(), {}};
+  return spec_like_image(output, DimVector(input_size));
 }
 
 namespace composite {

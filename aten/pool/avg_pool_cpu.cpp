@@ -242,14 +242,19 @@ void spread_windows(const Windows& w, int64_t override_, const T* output, T* inp
 void means(const Windows& w, size_t spatial, int64_t override_, const Tensor& any_input, const Tensor& out) {
   if (pool_channels::mean_windows(w, any_input, spatial, override_, out)) return;
   const Tensor input = contiguous_or_copy(any_input);
-  dispatch_real(out.dtype(), [&]<class T>() { mean_windows<T>(w, override_, target_of<T>(input), target_of<T>(out)); });
+  in_planes(out, [&](const Tensor& planes) {
+    dispatch_real(out.dtype(),
+                  [&]<class T>() { mean_windows<T>(w, override_, target_of<T>(input), target_of<T>(planes)); });
+  });
 }
 
 void mean_grads(const Windows& w, size_t spatial, int64_t override_, const Tensor& any_output, const Tensor& out) {
   if (pool_channels::mean_grad(w, any_output, spatial, override_, out)) return;
   const Tensor output = contiguous_or_copy(any_output);
-  dispatch_real(out.dtype(),
-                [&]<class T>() { spread_windows<T>(w, override_, target_of<T>(output), target_of<T>(out)); });
+  in_planes(out, [&](const Tensor& planes) {
+    dispatch_real(out.dtype(),
+                  [&]<class T>() { spread_windows<T>(w, override_, target_of<T>(output), target_of<T>(planes)); });
+  });
 }
 
 }  // namespace

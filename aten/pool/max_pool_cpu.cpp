@@ -130,12 +130,13 @@ int64_t last_sizes(IntSpan sizes, int64_t spatial) {
 }  // namespace
 
 void max_pool_cpu(const Tensor& any_input, IntSpan kernel_size, IntSpan stride, IntSpan padding, IntSpan dilation,
-                  [[maybe_unused]] bool ceil_mode, const Tensor& values, const Tensor& indices) {
-  if (values.numel() == 0) return;
-  Windows w = pool::plain_windows(any_input.sizes(), values.sizes(), kernel_size, stride, padding, dilation, true);
+                  [[maybe_unused]] bool ceil_mode, const Tensor& any_values, const Tensor& any_indices) {
+  if (any_values.numel() == 0) return;
+  Windows w = pool::plain_windows(any_input.sizes(), any_values.sizes(), kernel_size, stride, padding, dilation, true);
   const size_t spatial = kernel_size.size();
-  if (pool_channels::max_windows(w, any_input, spatial, values, indices)) return;
-  const Tensor input = contiguous_or_copy(any_input);
+  if (pool_channels::max_windows(w, any_input, spatial, any_values, any_indices)) return;
+  const Tensor input = contiguous_or_copy(any_input), values = planes_for(any_values),
+               indices = planes_for(any_indices);
   int64_t kernel_x = kernel_size.back(), stride_x = stride.back(), pad_x = padding.back();
   dispatch_real(input.dtype(), [&]<class T>() {
     using C = compute_t<T>;
@@ -162,13 +163,17 @@ void max_pool_cpu(const Tensor& any_input, IntSpan kernel_size, IntSpan stride, 
     else
       run.template operator()<int64_t>();
   });
+  finish_planes(any_values, values);
+  finish_planes(any_indices, indices);
 }
 
-void adaptive_max_pool_cpu(const Tensor& any_input, IntSpan output_size, const Tensor& values, const Tensor& indices) {
-  if (values.numel() == 0) return;
-  Windows w = pool::adaptive_windows(any_input.sizes(), values.sizes(), output_size.size());
-  if (pool_channels::max_windows(w, any_input, output_size.size(), values, indices)) return;
-  const Tensor input = contiguous_or_copy(any_input);
+void adaptive_max_pool_cpu(const Tensor& any_input, IntSpan output_size, const Tensor& any_values,
+                           const Tensor& any_indices) {
+  if (any_values.numel() == 0) return;
+  Windows w = pool::adaptive_windows(any_input.sizes(), any_values.sizes(), output_size.size());
+  if (pool_channels::max_windows(w, any_input, output_size.size(), any_values, any_indices)) return;
+  const Tensor input = contiguous_or_copy(any_input), values = planes_for(any_values),
+               indices = planes_for(any_indices);
   dispatch_real(input.dtype(), [&]<class T>() {
     using Scratch = LinesScratch<compute_t<T>>;
     pool::for_rows<Scratch>(w, (w.in_plane() + w.out_plane()) / pool::rows_of_plane(w),
@@ -177,6 +182,8 @@ void adaptive_max_pool_cpu(const Tensor& any_input, IntSpan output_size, const T
                                                 target_of<T>(values) + to, target_of<int64_t>(indices) + to, scratch);
                             });
   });
+  finish_planes(any_values, values);
+  finish_planes(any_indices, indices);
 }
 
 void plane_gather_cpu(const Tensor& input, const Tensor& indices, int64_t spatial, const Tensor& out) {
@@ -198,19 +205,20 @@ void plane_gather_cpu(const Tensor& input, const Tensor& indices, int64_t spatia
 
 void plane_scatter_cpu(const Tensor& any_output, const Tensor& any_indices, IntSpan input_size, int64_t spatial,
                        bool accumulate, IntSpan kernel_size, IntSpan stride, IntSpan padding, IntSpan dilation,
-                       const Tensor& out) {
+                       const Tensor& any_out) {
   const bool along = pool::scatters_along_channels(any_output, any_indices, spatial, kernel_size);
   const auto dense = [&](const Tensor& t) { return along ? channels_last_or_copy(t) : contiguous_or_copy(t); };
   const Tensor output = dense(any_output), indices = dense(any_indices);
   int64_t in = last_sizes(input_size, spatial), n = last_sizes(output.sizes(), spatial);
   const int64_t* at = target_of<int64_t>(indices);
   auto check = [&] { check_indices(accumulate ? "max_pool" : "max_unpool", at, indices.numel(), in); };
-  if (out.numel() == 0) return output.numel() > 0 ? check() : void();
+  if (any_out.numel() == 0) return output.numel() > 0 ? check() : void();
   if (along) {
     check();
     const Windows w = pool::plain_rules(input_size, output.sizes(), kernel_size, stride, padding, dilation, true);
-    return pool_channels::max_grad(w, output, indices, out);
+    return pool_channels::max_grad(w, output, indices, any_out);
   }
+  const Tensor out = planes_for(any_out);
   std::atomic<bool> outside = false;  // found when they are read anyway, reported when all of them are known
   dispatch_real(out.dtype(), [&]<class T>() {
     const T* y = target_of<T>(output);
@@ -247,6 +255,7 @@ void plane_scatter_cpu(const Tensor& any_output, const Tensor& any_indices, IntS
     });
     if (outside) check();
   });
+  finish_planes(any_out, out);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

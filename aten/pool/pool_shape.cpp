@@ -78,13 +78,13 @@ std::array<TensorSpec, 2> max_pool_shape(const Tensor& input, IntSpan kernel_siz
   check_input("max_pool", input, kernel_size.size());
   DimVector sizes = plain_sizes("max_pool", input.sizes(), kernel_size, stride, padding, dilation, ceil_mode);
   const auto spatial = static_cast<int64_t>(kernel_size.size());
-  return {spec_along_channels(input, sizes, spatial), spec_along_channels(input, sizes, spatial, DType::int64)};
+  return {spec_like_image(input, sizes, {}, spatial), spec_like_image(input, sizes, DType::int64, spatial)};
 }
 
 std::array<TensorSpec, 2> adaptive_max_pool_shape(const Tensor& input, IntSpan output_size) {
   DimVector sizes = adaptive_sizes("adaptive_max_pool", input, output_size);
   const auto spatial = static_cast<int64_t>(output_size.size());
-  return {spec_along_channels(input, sizes, spatial), spec_along_channels(input, sizes, spatial, DType::int64)};
+  return {spec_like_image(input, sizes, {}, spatial), spec_like_image(input, sizes, DType::int64, spatial)};
 }
 
 TensorSpec avg_pool_shape(const Tensor& input, IntSpan kernel_size, IntSpan stride, IntSpan padding, bool ceil_mode,
@@ -93,9 +93,8 @@ TensorSpec avg_pool_shape(const Tensor& input, IntSpan kernel_size, IntSpan stri
   check_window("avg_pool", kernel_size, stride, padding, ones);
   check_input("avg_pool", input, kernel_size.size());
   TG_CHECK(!divisor_override || *divisor_override != 0, Runtime, "avg_pool: divisor_override must not be zero");
-  return spec_along_channels(input,
-                             plain_sizes("avg_pool", input.sizes(), kernel_size, stride, padding, ones, ceil_mode),
-                             static_cast<int64_t>(kernel_size.size()));
+  return spec_like_image(input, plain_sizes("avg_pool", input.sizes(), kernel_size, stride, padding, ones, ceil_mode),
+                         {}, static_cast<int64_t>(kernel_size.size()));
 }
 
 TensorSpec avg_pool_grad_shape(const Tensor& output, IntSpan input_size, IntSpan kernel_size, IntSpan stride,
@@ -106,17 +105,17 @@ TensorSpec avg_pool_grad_shape(const Tensor& output, IntSpan input_size, IntSpan
   DimVector sizes = plain_sizes("avg_pool", input_size, kernel_size, stride, padding, ones, ceil_mode);
   TG_CHECK(sizes == DimVector(output.sizes()), Runtime, "avg_pool: gradient of shape {} where {} is expected",
            format_ints(output.sizes()), format_ints(sizes));
-  return spec_along_channels(output, DimVector(input_size), static_cast<int64_t>(kernel_size.size()));
+  return spec_like_image(output, DimVector(input_size), {}, static_cast<int64_t>(kernel_size.size()));
 }
 
 TensorSpec adaptive_avg_pool_shape(const Tensor& input, IntSpan output_size) {
-  return spec_along_channels(input, adaptive_sizes("adaptive_avg_pool", input, output_size),
-                             static_cast<int64_t>(output_size.size()));
+  return spec_like_image(input, adaptive_sizes("adaptive_avg_pool", input, output_size), {},
+                         static_cast<int64_t>(output_size.size()));
 }
 
 TensorSpec adaptive_avg_pool_grad_shape(const Tensor& output, IntSpan input_size, int64_t spatial) {
   check_plane_sizes("adaptive_avg_pool", output.sizes(), input_size, spatial);
-  return spec_along_channels(output, DimVector(input_size), spatial);
+  return spec_like_image(output, DimVector(input_size), {}, spatial);
 }
 
 TensorSpec plane_gather_shape(const Tensor& input, const Tensor& indices, int64_t spatial) {
@@ -126,7 +125,7 @@ TensorSpec plane_gather_shape(const Tensor& input, const Tensor& indices, int64_
 }
 
 TensorSpec plane_scatter_shape(const Tensor& output, const Tensor& indices, IntSpan input_size, int64_t spatial,
-                               bool accumulate, IntSpan kernel_size, IntSpan, IntSpan, IntSpan) {
+                               bool accumulate, IntSpan, IntSpan, IntSpan, IntSpan) {
   const char* op = accumulate ? "max_pool" : "max_unpool";
   TG_CHECK(output.sizes() == indices.sizes(), Runtime, "{}: indices of shape {} for values of shape {}", op,
            format_ints(indices.sizes()), format_ints(output.sizes()));
@@ -134,9 +133,7 @@ TensorSpec plane_scatter_shape(const Tensor& output, const Tensor& indices, IntS
   check_plane_sizes(op, output.sizes(), input_size, spatial);
   for (int64_t s : input_size)
     TG_CHECK(s >= 0, Runtime, "{}: the result would have a negative size: {}", op, format_ints(input_size));
-  DimVector strides;
-  if (pool::scatters_along_channels(output, indices, spatial, kernel_size)) strides = channels_last_strides(input_size);
-  return {DimVector(input_size), output.dtype(), output.device(), std::move(strides)};
+  return spec_like_image(indices, DimVector(input_size), output.dtype(), spatial);
 }
 
 }  // namespace tapegrad

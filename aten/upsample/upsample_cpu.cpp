@@ -271,34 +271,41 @@ void spread_places(const Plan<sum_t<T>>& plan, int64_t channels, const T* output
 }  // namespace
 
 void upsample_cpu(const Tensor& any_input, [[maybe_unused]] IntSpan output_size, std::string_view mode,
-                  bool align_corners, const std::optional<std::vector<double>>& scales, const Tensor& out) {
-  if (out.numel() == 0) return;
+                  bool align_corners, const std::optional<std::vector<double>>& scales, const Tensor& any_out) {
+  if (any_out.numel() == 0) return;
   const Mode m = *resampling::mode_of(mode);
   const bool nearest = m == Mode::Nearest || m == Mode::NearestExact;
   const bool along = along_channels(any_input);
   const Tensor input = along ? channels_last_or_copy(any_input) : contiguous_or_copy(any_input);
+  const Tensor out = along ? any_out : planes_for(any_out);
   auto run = [&]<class T>() {
     Plan<sum_t<T>> plan(m, input.sizes(), out.sizes(), align_corners, scales);
     if (!along) return resample<T>(plan, nearest, target_of<T>(input), target_of<T>(out));
     if constexpr (can_go_along_channels(dtype_of_v<T>))
       (nearest ? nearest_places<T> : resample_places<T>)(plan, input.size(1), target_of<T>(input), target_of<T>(out));
   };
-  if (out.dtype() != DType::uint8) return dispatch_floating(out.dtype(), run);
-  if (nearest) return run.template operator()<uint8_t>();
-  resample_bytes(input, m, align_corners, scales, out);
+  if (out.dtype() != DType::uint8)
+    dispatch_floating(out.dtype(), run);
+  else if (nearest)
+    run.template operator()<uint8_t>();
+  else
+    resample_bytes(input, m, align_corners, scales, out);
+  if (!along) finish_planes(any_out, out);
 }
 
 void upsample_grad_cpu(const Tensor& any_output, [[maybe_unused]] IntSpan input_size, std::string_view mode,
-                       bool align_corners, const std::optional<std::vector<double>>& scales, const Tensor& out) {
-  if (out.numel() == 0) return;
+                       bool align_corners, const std::optional<std::vector<double>>& scales, const Tensor& any_out) {
+  if (any_out.numel() == 0) return;
   const bool along = along_channels(any_output);
   const Tensor output = along ? channels_last_or_copy(any_output) : contiguous_or_copy(any_output);
+  const Tensor out = along ? any_out : planes_for(any_out);
   dispatch_floating(out.dtype(), [&]<class T>() {
     Plan<sum_t<T>> plan(*resampling::mode_of(mode), out.sizes(), output.sizes(), align_corners, scales);
     if (!along) return spread<T>(plan, target_of<T>(output), target_of<T>(out));
     if constexpr (can_go_along_channels(dtype_of_v<T>))
       spread_places<T>(plan, output.size(1), target_of<T>(output), target_of<T>(out));
   });
+  if (!along) finish_planes(any_out, out);
 }
 
 }  // namespace tapegrad::cpu::TG_ISA

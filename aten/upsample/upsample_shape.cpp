@@ -56,7 +56,7 @@ TensorSpec upsample_shape(const Tensor& input, IntSpan output_size, std::string_
   DimVector sizes{input.size(0), input.size(1)};
   for (int64_t s : output_size) sizes.push_back(s);
   check_sizes(input.sizes(), sizes);
-  return spec_along_channels(input, sizes, input.ndim() - 2);
+  return spec_like_image(input, sizes);
 }
 
 TensorSpec upsample_grad_shape(const Tensor& output, IntSpan input_size, std::string_view mode,
@@ -66,7 +66,7 @@ TensorSpec upsample_grad_shape(const Tensor& output, IntSpan input_size, std::st
            format_ints(input_size));
   check_arguments(input_size.size() - 2, mode, scales);
   check_sizes(input_size, output.sizes());
-  return spec_along_channels(output, DimVector(input_size), output.ndim() - 2);
+  return spec_like_image(output, DimVector(input_size));
 }
 
 TensorSpec grid_sample_shape(const Tensor& input, const Tensor& grid, std::string_view mode,

@@ -75,8 +75,9 @@ struct Pad {
 };
 
 template <class T>
-void pad_as(const Tensor& input, IntSpan pad, Mode mode, const T& value, const Tensor& out) {
+void pad_as(const Tensor& any_input, IntSpan pad, Mode mode, const T& value, const Tensor& out) {
   if (out.numel() == 0) return;
+  const Tensor input = contiguous_or_copy(any_input);
   const Work work(out.device(), {&input, &out});
   for_elements(work, out.numel(),
                Pad<T>{Lines(input.sizes(), out.sizes(), pad, mode == Mode::Constant), mode, value, data_of<T>(input),

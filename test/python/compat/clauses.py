@@ -409,6 +409,17 @@ def objects_with_states_of_their_own():
     return [*found, kind(lambda: torch.save(lambda: 0, io.BytesIO())) != "none"]
 
 
+@clause
+def layouts_of_images():
+    x, v, w = torch.ones(2, 3, 6, 7).to(memory_format=torch.channels_last), torch.ones(2, 4, 3, 4, 5).to(memory_format=torch.channels_last_3d), torch.ones(4, 3, 3, 3)
+    y = x.clone().requires_grad_()
+    F.conv2d(y, w).sum().backward()
+    results = [F.conv2d(x, w), F.conv2d(x.contiguous(), w.to(memory_format=torch.channels_last)), F.conv2d(x, w[:3, :1], groups=3), F.conv_transpose2d(x, w[:3]), F.conv3d(v, torch.ones(2, 4, 2, 2, 2)),
+               F.group_norm(x, 1), F.instance_norm(x), F.layer_norm(x, (7,)), F.dropout(x), F.pad(x, (1, 1)), F.pad(x, (1, 1, 1, 1), "reflect"), F.pad(v, (1, 0) * 3, "replicate"), F.max_pool2d(x, 2),
+               F.batch_norm(x, None, None, training=True), F.relu(x), F.gelu(x), F.avg_pool2d(x.double(), 2), F.interpolate(x, scale_factor=2), nn.Conv2d(3, 2, 1)(x)]  # fmt: skip
+    return [r.stride() for r in results], y.grad.stride()
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for function in CLAUSES:

@@ -148,3 +148,81 @@ def test_same_bits_for_any_number_of_threads():
             assert all(a.tobytes() == b.tobytes() for a, b in zip(results[0], other))
     finally:
         tg.set_num_threads(before)
+
+
+CONVOLUTIONS = [  # input, weight, stride, padding, dilation, groups
+    ((2, 8, 9, 7), (4, 8, 3, 3), 1, 1, 1, 1), ((1, 3, 33, 31), (16, 3, 7, 7), 2, 3, 1, 1), ((3, 64, 28, 28), (130, 64, 3, 3), 1, 1, 1, 1), ((2, 48, 12, 12), (20, 48, 1, 1), 1, 0, 1, 1),
+    ((2, 48, 12, 12), (20, 48, 1, 1), 2, 0, 1, 1), ((2, 12, 11, 9), (24, 1, 3, 3), 1, 1, 1, 12), ((2, 12, 11, 9), (18, 4, 3, 2), (2, 1), (1, 0), (1, 2), 3), ((2, 5, 4, 6, 5), (7, 5, 3, 2, 3), 1, 1, 1, 1),
+    ((1, 16, 90, 90), (16, 16, 3, 3), 1, 1, 1, 1), ((2, 32, 16, 16), (8, 32, 4, 4), 4, 0, 1, 1), ((0, 4, 5, 5), (2, 4, 3, 3), 1, 0, 1, 1)]
+
+
+def convolved(lib, x, w, b, stride, padding, dilation, groups, transposed):
+    F, n = lib.nn.functional, x.dim() - 2
+    if transposed:
+        return getattr(F, f"conv_transpose{n}d")(x, w, b, stride, padding, 0, groups, dilation)
+    return getattr(F, f"conv{n}d")(x, w, b, stride, padding, dilation, groups)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_convolutions(case, dtype):
+    shape, kernel, stride, padding, dilation, groups = case
+    exact = {"float32": 1e-6, "float64": 1e-14, "bfloat16": 1e-2}[dtype]
+    for transposed, of_input, of_weight in itertools.product([False, True], [True, False], [True, False]):
+        operands = [images(shape if not transposed else (shape[0], kernel[0], *shape[2:]), dtype, seed=3), images(kernel, dtype, seed=4)]
+        operands = [t if last else t.contiguous() for t, last in zip(operands, (of_input, of_weight))]
+        bias = images((1, operands[1].shape[1] * groups if transposed else kernel[0], 1, 1), dtype, seed=5).flatten()
+        mine = [t.detach().requires_grad_() for t in (*operands, bias)]
+        theirs = [torch.empty_strided(t.shape, t.stride(), dtype=getattr(torch, dtype)).copy_(torch.from_numpy(t.double().numpy())).requires_grad_() for t in (*operands, bias)]
+        got, want = convolved(tg, *mine, *case[2:], transposed), convolved(torch, *theirs, *case[2:], transposed)
+        assert got.shape == want.shape and (got.stride() == want.stride() or not want.numel()), (transposed, of_input, of_weight)
+        scale = max(1.0, float(want.detach().abs().max())) if want.numel() else 1.0
+        np.testing.assert_allclose(got.detach().double().numpy(), want.detach().double().numpy(), 0, 32 * exact * scale)
+        seed = images(tuple(want.shape), dtype, seed=1)
+        grads = tg.autograd.grad(got, mine, seed)
+        expected = torch.autograd.grad(want, theirs, torch.empty_strided(want.shape, seed.stride(), dtype=want.dtype).copy_(torch.from_numpy(seed.double().numpy())))
+        for a, e in zip(grads, expected):
+            assert a.stride() == e.stride() or a.is_contiguous() == e.is_contiguous() or not want.numel(), (transposed, of_input, of_weight)
+            top = max(1.0, float(e.abs().max())) if e.numel() else 1.0
+            np.testing.assert_allclose(a.double().numpy(), e.double().numpy(), 0, 32 * exact * top)
+
+
+def test_convolutions_have_the_same_bits_for_any_number_of_threads():
+    before, results = tg.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            tg.set_num_threads(threads)
+            parts = []
+            for shape, kernel, *numbers in CONVOLUTIONS[:-1]:
+                x, w = images(shape, "float32").requires_grad_(), images(kernel, "float32", seed=1).requires_grad_()
+                y = convolved(tg, x, w, None, *numbers, False)
+                parts += [t.detach().numpy().tobytes() for t in (y, *tg.autograd.grad(y, [x, w], images(tuple(y.shape), "float32", seed=2)))]
+            results.append(parts)
+    finally:
+        tg.set_num_threads(before)
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(2, 8, 6, 7), (2, 3, 6, 7), (2, 4, 5, 6, 7), (0, 4, 5, 6)], ids=str)
+def test_padding_and_norms_keep_the_layout(shape, dtype):
+    n, exact = len(shape) - 2, {"float32": 4e-6, "float64": 1e-12, "bfloat16": 2e-2}[dtype]
+    calls = [lambda F, x, m=mode: F.pad(x, (1, 2) + (2, 1) * (n - 1), m) for mode in ("reflect", "replicate", "circular")]
+    calls += [lambda F, x, p=p: F.pad(x, p, value=3.0) for p in ((1, 2), (0, -1, 2, 1), (0, 0) * n + (1, 2), (-1, 0) + (0, 0) * n + (1, 0), (0, 0))]
+    calls += [lambda F, x: F.group_norm(x, 1), lambda F, x: F.group_norm(x, x.shape[1]), lambda F, x: F.instance_norm(x), lambda F, x: F.layer_norm(x, x.shape[1:])]
+    if shape[0]:  # of no images PyTorch makes planes, or raises
+        calls += [lambda F, x: normed(F, x, x.new_ones(8), x.new_zeros(8), True), lambda F, x: normed(F, x, x.new_ones(8), x.new_zeros(8), False)]
+    for number, call in enumerate(calls):
+        x, y = images(shape, dtype).requires_grad_(), images(shape, dtype, torch).requires_grad_()
+        try:
+            want = call(torch.nn.functional, y)
+        except RuntimeError:
+            continue
+        got = call(tg.nn.functional, x)
+        assert got.shape == want.shape and (got.stride() == want.stride() or want.numel() == 0), number
+        if want.numel():
+            np.testing.assert_allclose(got.detach().double().numpy(), want.detach().double().numpy(), 0, exact, err_msg=str(number))
+            seed = images(tuple(want.shape), dtype, seed=1)
+            (a,), (e,) = tg.autograd.grad(got, x, seed), torch.autograd.grad(want, y, images(tuple(want.shape), dtype, torch, seed=1))
+            assert a.stride() == e.stride(), number
+            np.testing.assert_allclose(a.double().numpy(), e.double().numpy(), 0, 8 * exact, err_msg=str(number))
