@@ -1,5 +1,7 @@
 // Products of sparse and dense matrices. Entries are taken row by row, in their
 // order within a row; a row's sums are added up in registers. Threads divide rows, of few rows columns, by sizes alone.
+#include <atomic>
+
 #include "tapegrad/aten/copy/convert.h"
 #include "tapegrad/aten/sparse/rows.h"
 #include "tapegrad/aten/typed.h"
@@ -40,6 +42,56 @@ struct Sums<T, count, T> {
   }
 };
 
+// Where rows begin, of entries that are sorted by rows and lie inside of the matrix; else false, and by_rows looks
+// again.
+bool sorted_starts(const int64_t* row, int64_t n, int64_t rows, int64_t columns, std::vector<int64_t>& starts) {
+  constexpr int64_t kChunk = 2048;  // is in the cache when its rows are counted
+  const int64_t* column = row + n;
+  starts.assign(static_cast<size_t>(rows) + 1, 0);
+  std::atomic<bool> fits = true;
+  parallel_for(0, n, 16 * kChunk, [&](int64_t begin, int64_t end) {
+    for (int64_t first = begin; first < end; first += kChunk) {
+      const int64_t last = std::min(end, first + kChunk);
+      uint64_t bad = first > 0 && row[first] < row[first - 1];
+      for (int64_t k = first; k < last; ++k)  // as unsigned numbers, among which those below 0 are large
+        bad |= static_cast<uint64_t>((static_cast<uint64_t>(row[k]) >= static_cast<uint64_t>(rows)) |
+                                     (static_cast<uint64_t>(column[k]) >= static_cast<uint64_t>(columns)));
+      for (int64_t k = first + 1; k < last; ++k) bad |= static_cast<uint64_t>(row[k] < row[k - 1]);
+      if (bad) return fits.store(false, std::memory_order_relaxed);
+      int64_t own = last;  // the end of a row that goes on is written where it ends
+      while (last < n && own > first && row[own - 1] == row[last]) --own;
+      for (int64_t k = first; k < own; ++k) starts[static_cast<size_t>(row[k]) + 1] = k + 1;
+    }
+  });
+  for (size_t i = 1; i < starts.size(); ++i) starts[i] = std::max(starts[i], starts[i - 1]);  // rows without entries
+  return fits;
+}
+
+// Rows [begin, end) of a matrix of numbers by `count` columns of a dense one: the sums of few columns take less time
+// than what tiles ask of each row.
+template <class T, int64_t count>
+void few_columns(const int64_t* starts, const int64_t* columns, const T* values, int64_t cols, const T* x, T* y,
+                 int64_t begin, int64_t end) {
+  using C = compute_t<T>;
+  for (int64_t row = begin; row < end; ++row) {
+    Sums<T, count> sums;
+    for (int64_t k = starts[row]; k < starts[row + 1]; ++k) sums.add(C(values[k]), x + columns[k] * cols);
+    sums.store(y + row * cols);
+  }
+}
+
+// All of them, in the order of powers of 2 that make up their number. Reads entries once per part: at most four times.
+template <class T, int64_t count = 16>
+void all_few_columns(const int64_t* starts, const int64_t* columns, const T* values, int64_t cols, int64_t done,
+                     const T* x, T* y, int64_t begin, int64_t end) {
+  if (cols - done >= count) {
+    few_columns<T, count>(starts, columns, values, cols, x + done, y + done, begin, end);
+    done += count;
+  }
+  if constexpr (count > 1)
+    if (done < cols) all_few_columns<T, count / 2>(starts, columns, values, cols, done, x, y, begin, end);
+}
+
 }  // namespace
 
 void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense, int64_t rows, const Tensor& out) {
@@ -48,7 +100,8 @@ void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense
   const int64_t height = blocks ? values.size(1) : 1, width = blocks ? values.size(2) : 1;
   const int64_t high = rows / std::max<int64_t>(height, 1), wide = dense.size(0) / std::max<int64_t>(width, 1);
   const int64_t* index = static_cast<const int64_t*>(indices.data_ptr());
-  const Rows r = by_rows("sparse mm", index, n, high, wide);
+  Rows r;
+  if (!sorted_starts(index, n, high, wide, r.starts)) r = by_rows("sparse mm", index, n, high, wide);
   dispatch_floating_complex(dense.dtype(), [&]<class T>() {
     using C = compute_t<T>;
     constexpr bool kInRegisters = std::is_floating_point_v<T>;  // of the others there are fewer tiles, for size
@@ -56,6 +109,12 @@ void coo_mm_cpu(const Tensor& indices, const Tensor& values, const Tensor& dense
     const T* from = static_cast<const T*>(dense.data_ptr());
     const T* value = static_cast<const T*>(values.data_ptr());
     T* to = static_cast<T*>(out.data_ptr());
+    if constexpr (kInRegisters)
+      if (!blocks && cols <= 16 && r.order.empty())
+        return parallel_for(0, high, 65536 / ((n / std::max<int64_t>(high, 1) + 1) * (cols + 1)) + 1,
+                            [&](int64_t begin, int64_t end) {
+                              all_few_columns<T>(r.starts.data(), index + n, value, cols, 0, from, to, begin, end);
+                            });
     // `count` columns, a constant, of row `in` of the rows of one block.
     const auto tile = [&](int64_t row, int64_t in, int64_t column, auto count) {
       Sums<T, count> sums;

@@ -190,3 +190,38 @@ def test_rows_and_where_they_begin(rows, size):
     for transpose in (False, True):
         both = [lib._convert_indices_from_csr_to_coo(t.long(), lib.arange(len(rows)), transpose=transpose) for lib, t in zip((tg, torch), starts, strict=True)]
         assert both[0].tolist() == both[1].tolist() and both[0].dtype == tg.int64
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_products_with_few_columns(dtype):
+    """Rows without entries, of very many, and of none at the ends; entries of a row in several pieces of the work."""
+    rng = np.random.default_rng(0)
+    counts = np.concatenate([[0, 0, 70000, 1, 0, 3], rng.integers(0, 9, 9000), [40000, 0]])
+    rows, n = np.repeat(np.arange(len(counts)), counts), 500
+    columns, values = rng.integers(0, n, len(rows)), rng.integers(-3, 4, len(rows)).astype(np.float64)
+    starts = np.concatenate([[0], counts.cumsum()])
+    kind, before = getattr(tg, dtype), tg.get_num_threads()
+    s = tg.sparse_csr_tensor(tg.from_numpy(starts), tg.from_numpy(columns), tg.tensor(values, dtype=kind), (len(counts), n))
+    for k in (0, 1, 2, 3, 5, 8, 15, 16, 17):
+        dense = rng.integers(-2, 3, (n, k)).astype(np.float64)
+        want = np.zeros((len(counts), k))
+        np.add.at(want, rows, values[:, None] * dense[columns])
+        x, results = tg.tensor(dense, dtype=kind), []
+        for threads in (1, 2, 3):
+            tg.set_num_threads(threads)
+            results.append((s @ x).double().numpy())
+        tg.set_num_threads(before)
+        assert all(np.array_equal(results[0], other) for other in results[1:])
+        np.testing.assert_allclose(results[0], want, 1e-2 if dtype == "bfloat16" else 0, 1e-6)
+    order = rng.permutation(len(rows))  # not sorted by rows
+    shuffled = tg.sparse_coo_tensor(np.stack([rows, columns])[:, order], tg.tensor(values[order], dtype=kind), (len(counts), n))
+    np.testing.assert_allclose((shuffled @ x).double().numpy(), want, 1e-2 if dtype == "bfloat16" else 0, 1e-6)
+
+
+def test_places_that_were_changed_outside_of_the_matrix_are_found():
+    for wrong in (-1, 3, 2**62):
+        indices = tg.tensor([[0, 1, 2], [0, 1, 2]])
+        s = tg.sparse_coo_tensor(indices, tg.ones(3), (3, 3))
+        indices[1, 2] = wrong
+        with pytest.raises(IndexError, match=r"sparse mm: entry 2 at"):
+            s @ tg.ones(3, 1)
