@@ -4,6 +4,7 @@
 
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/values/value_objects.h"
+#include "tapegrad/c10/device/device_names.h"
 
 namespace tapegrad::python {
 
@@ -14,9 +15,8 @@ namespace {
 // Outer default devices of entered `with device(...)` blocks, innermost last. One list: the default is global.
 std::vector<Device> saved_defaults;
 
-const char* type_name(DeviceType type) {
-  return type == DeviceType::CPU ? "cpu" : type == DeviceType::CUDA ? "cuda" : "meta";
-}
+const char* type_name(DeviceType type) { return device_type_name(type).data(); }  // of literals
+bool has_one(DeviceType type) { return type == DeviceType::CPU || type == DeviceType::Meta; }
 PyDevice* self_of(PyObject* o) { return reinterpret_cast<PyDevice*>(o); }
 
 PyObject* make_device(Device value, bool has_index) noexcept {
@@ -50,7 +50,9 @@ PyObject* device_new(PyTypeObject*, PyObject* args, PyObject* kwargs) {
     if (has_index) std::from_chars(text.data() + colon + 1, text.data() + text.size(), device.index);
   }
   if (index && index != Py_None) {
-    TG_CHECK(!has_index, Runtime, "device: the index is given twice");
+    TG_CHECK(!has_index, Runtime,
+             "device: type (string) must not include an index because index was passed explicitly: {}",
+             to_str(type, {"device", "type"}));
     const int64_t i = to_int(index, {"device", "index"});
     TG_CHECK(i >= 0 && i < 128, Runtime, "device: the index must be from 0 to 127: got {}", i);
     device.index = static_cast<int8_t>(i);
@@ -75,7 +77,7 @@ PyObject* device_repr(PyObject* o) {
 PyObject* device_compare(PyObject* a, PyObject* b, int op) {
   if (Py_TYPE(b) != device_type || Py_TYPE(a) != device_type || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   const bool equal = self_of(a)->value.type == self_of(b)->value.type &&
-                     (self_of(a)->value.type != DeviceType::CUDA ||
+                     (has_one(self_of(a)->value.type) ||
                       (self_of(a)->has_index == self_of(b)->has_index &&
                        (!self_of(a)->has_index || self_of(a)->value.index == self_of(b)->value.index)));
   return PyBool_FromLong(equal == (op == Py_EQ));
@@ -83,7 +85,7 @@ PyObject* device_compare(PyObject* a, PyObject* b, int op) {
 
 Py_hash_t device_hash(PyObject* o) {
   const PyDevice* d = self_of(o);
-  const int index = d->value.type == DeviceType::CUDA && d->has_index ? d->value.index : -1;
+  const int index = !has_one(d->value.type) && d->has_index ? d->value.index : -1;
   return static_cast<int>(d->value.type) * 1000 + index + 2;
 }
 
@@ -109,7 +111,7 @@ PyMethodDef methods[] = {
 };
 PyGetSetDef properties[] = {
     {"type", [](PyObject* o, void*) { return PyUnicode_FromString(type_name(self_of(o)->value.type)); }, nullptr,
-     "\"cpu\", \"cuda\" or \"meta\"", nullptr},
+     "\"cpu\", \"cuda\", \"meta\", or one of PyTorch's other names, where nothing can be allocated", nullptr},
     {"index",
      [](PyObject* o, void*) -> PyObject* {
        if (!self_of(o)->has_index) Py_RETURN_NONE;

@@ -1,8 +1,34 @@
 #include "tapegrad/c10/device/device.h"
 
+#include <array>
 #include <charconv>
+#include <optional>
+
+#include "tapegrad/c10/device/device_names.h"
 
 namespace tapegrad {
+namespace {
+
+constexpr std::array<std::string_view, 17> kForeign = {"ipu",    "xpu", "mkldnn", "opengl", "opencl",       "ideep",
+                                                       "hip",    "ve",  "fpga",   "maia",   "xla",          "lazy",
+                                                       "vulkan", "mps", "hpu",    "mtia",   "privateuseone"};
+
+// Nothing where no device has the name.
+std::optional<DeviceType> type_named(std::string_view name) {
+  if (name == "cpu") return DeviceType::CPU;
+  if (name == "meta") return DeviceType::Meta;
+  if (name == "cuda") return DeviceType::CUDA;
+  for (size_t i = 0; i < kForeign.size(); ++i)
+    if (name == kForeign[i]) return static_cast<DeviceType>(kNumDeviceTypes + i);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view device_type_name(DeviceType type) {
+  if (is_foreign(type)) return kForeign[static_cast<size_t>(type) - kNumDeviceTypes];
+  return type == DeviceType::CPU ? "cpu" : type == DeviceType::CUDA ? "cuda" : "meta";
+}
 
 std::string to_string(Device d) {
   switch (d.type) {
@@ -15,7 +41,7 @@ std::string to_string(Device d) {
     case DeviceType::Batched:
       return "a level of vmap";
     default:
-      return d.index < 0 ? "cuda" : "cuda:" + std::to_string(d.index);
+      return std::string(device_type_name(d.type)) + (d.index < 0 ? "" : ":" + std::to_string(d.index));
   }
 }
 
@@ -23,8 +49,12 @@ Device parse_device(std::string_view text) {
   TG_CHECK(!text.empty(), Runtime, "device: Device string must not be empty");
   const auto colon = text.find(':');
   const std::string_view name = text.substr(0, colon);
-  TG_CHECK(name == "cpu" || name == "meta" || name == "cuda", Runtime,
-           "device: Expected one of cpu, cuda, cuda:N, meta device type at start of device string: {}", name);
+  const auto type = type_named(name);
+  TG_CHECK(
+      type, Runtime,
+      "device: Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, "
+      "vulkan, mps, meta, hpu, mtia, privateuseone device type at start of device string: {}",
+      name);
   int index = -1;
   if (colon != std::string_view::npos) {
     const auto digits = text.substr(colon + 1);
@@ -33,9 +63,8 @@ Device parse_device(std::string_view text) {
                        (digits.size() == 1 || digits.front() != '0');
     TG_CHECK(valid, Runtime, "device: Invalid device string: '{}'", text);
   }
-  if (name == "cpu") return Device(DeviceType::CPU);
-  if (name == "meta") return Device(DeviceType::Meta);
-  return Device(DeviceType::CUDA, static_cast<int8_t>(index));
+  if (*type == DeviceType::CPU || *type == DeviceType::Meta) return Device(*type);
+  return Device(*type, static_cast<int8_t>(index));
 }
 
 }  // namespace tapegrad

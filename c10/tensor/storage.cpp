@@ -1,6 +1,7 @@
 #include "tapegrad/c10/tensor/storage.h"
 
 #include "tapegrad/c10/device/device_interface.h"
+#include "tapegrad/c10/device/device_names.h"
 #include "tapegrad/c10/device/pinned_scope.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/memory/allocator.h"
@@ -69,6 +70,8 @@ void StorageImpl::replace(void* data, size_t nbytes, Deleter deleter, void* cont
 void set_storage_allocator(DeviceType type, AllocateStorage allocate) { allocators[static_cast<int>(type)] = allocate; }
 
 Storage allocate_storage(size_t nbytes, Device device) {
+  TG_CHECK(!is_foreign(device.type), NotImplemented,
+           "{}: nothing can be allocated there: tensors are on cpu, cuda or meta", device);
   auto allocate = allocators[static_cast<int>(device.type)];
   if (TG_UNLIKELY(allocate == nullptr)) {  // its library hangs the allocator in when it is loaded
     device_interface(device.type);

@@ -420,6 +420,20 @@ def layouts_of_images():
     return [r.stride() for r in results], y.grad.stride()
 
 
+@clause
+def devices_of_others():
+    names = ["mps", "mps:0", "xpu:1", "hpu", "meta:0", "privateuseone", "xla", "mtia", "vulkan"]
+    devices = [torch.device(name) for name in names]
+    found = [[str(d), repr(d), d.type, d.index, d == torch.device(str(d)), hash(d) == hash(copy.copy(d))] for d in devices]
+    found += [repr(torch.device("mps", 0)), torch.device("xpu") == torch.device("xpu:0"), torch.device("mps") == torch.device("xpu"), str(torch.empty(1, device="meta:0").device)]
+    for text in ("dummy", "npu", "MPS", "mps:", "mps:-1", "cpu:0"):
+        try:
+            torch.device(text, *([1] if text == "cpu:0" else []))
+        except RuntimeError as error:
+            found.append(str(error).removeprefix("device: ").splitlines()[0])
+    return [*found, [kind(lambda d=d: torch.zeros(2, device=d)) != "none" for d in ("mps", "xpu", "hpu")], kind(lambda: nn.Linear(1, 1, device="mps"))]
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for function in CLAUSES:
