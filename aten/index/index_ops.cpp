@@ -14,6 +14,7 @@
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/dispatch/modes.h"
 #include "tapegrad/c10/tensor/checked_int.h"
+#include "tapegrad/c10/warning.h"
 
 namespace tapegrad::composite {
 
@@ -58,6 +59,26 @@ std::optional<JoinedMask> join_mask(const Tensor& input, TensorSpan indices, int
   return result;
 }
 
+// Whether dimensions of the tensor are expanded.
+bool is_expanded(const Tensor& t) {
+  for (int d = 0; d < t.ndim(); ++d)
+    if (t.impl()->size(d) > 1 && t.impl()->stride(d) == 0) return true;
+  return false;
+}
+
+// Writes to an expanded tensor go to the memory that its elements share, in order.
+void put_expanded(const Tensor& self, TensorSpan indices, const Tensor& values, bool accumulate) {
+  warn(
+      "Use of index_put_ on expanded tensors is deprecated. Please clone() the tensor before performing this "
+      "operation. This also applies to advanced indexing e.g. tensor[indices] = tensor");
+  Tensor memory = self;
+  for (int64_t d = 0; d < self.ndim(); ++d)
+    if (self.size(d) > 1 && self.stride(d) == 0) memory = narrow(memory, d, 0, 1);
+  const Tensor numbers = reshape(arange(memory.numel(), DType::int64, self.device()), memory.sizes());
+  const Tensor places = _index_tensor(expand(numbers, self.sizes()), expand_masks(self, indices, "index_put"));
+  put_(memory, places, expand(values, places.sizes()), accumulate);
+}
+
 }  // namespace
 
 Tensor index(const Tensor& input, TensorSpan indices) {
@@ -73,6 +94,7 @@ Tensor index_put(const Tensor& input, TensorSpan indices, const Tensor& values, 
 }
 
 const Tensor& index_put_(const Tensor& self, TensorSpan indices, const Tensor& values, bool accumulate) {
+  if (TG_UNLIKELY(is_expanded(self))) return put_expanded(self, indices, values, accumulate), self;
   const int at = only_mask(indices);
   if (at >= 0) {
     const Tensor& mask = indices[static_cast<size_t>(at)];

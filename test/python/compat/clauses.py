@@ -434,6 +434,25 @@ def devices_of_others():
     return [*found, [kind(lambda d=d: torch.zeros(2, device=d)) != "none" for d in ("mps", "xpu", "hpu")], kind(lambda: nn.Linear(1, 1, device="mps"))]
 
 
+@clause
+def writes_to_expanded_tensors():
+    found = []
+    mask, places = torch.tensor([True, False, True]), torch.tensor([2, 0])
+
+    def put(x, where, value):
+        x[where] = value
+
+    for shape, size in (((1,), (3,)), ((3, 1), (3, 3)), ((1, 3), (3, 3)), ((2, 1, 3), (2, 3, 3))):
+        for write in (lambda x: put(x, mask if x.shape[0] == 3 else (slice(None), mask), 1.0), lambda x: put(x, (..., places), 2.0), lambda x: x.index_put_((torch.tensor([1, 1]),), torch.tensor(3.0), accumulate=True),
+                      lambda x: put(x, (torch.tensor([0]), torch.tensor([-1])) if x.dim() > 1 else torch.tensor([-1]), torch.tensor([5.0]))):  # fmt: skip
+            base = torch.zeros(shape)
+            x = base.expand(size)
+            seen, _ = warned(lambda x=x, write=write: write(x))
+            found.append([seen[0][0], seen[0][1][:29], base])
+    x = torch.zeros(1).expand(3)
+    return [*found, kind(lambda: put(x, torch.tensor([3]), 1.0)), kind(lambda: x.scatter_(0, places, 1.0)), kind(lambda: x.index_add_(0, places, torch.ones(2)))]
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for function in CLAUSES:
