@@ -85,9 +85,13 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   TG_CHECK(!(is_causal && attn_mask.defined()), Runtime, "{}: attn_mask and is_causal do not go together", kName);
   TG_CHECK(dropout_p >= 0 && dropout_p <= 1, Runtime, "{}: dropout_p must be between 0 and 1: got {}", kName,
            dropout_p);
-  TG_CHECK(!attn_mask.defined() || attn_mask.dtype() == DType::bool_ || attn_mask.dtype() == query.dtype(), Runtime,
-           "{}: attn_mask must be bool or of the query's dtype: got {} and {}", kName, attn_mask.dtype(),
+  const bool fits = !attn_mask.defined() || attn_mask.dtype() == DType::bool_ || attn_mask.dtype() == query.dtype();
+  TG_CHECK(fits || attn_mask.dtype() == DType::float32, Runtime,
+           "{}: attn_mask must be bool, float32 or of the query's dtype: got {} and {}", kName, attn_mask.dtype(),
            query.dtype());
+  if (!fits)
+    return composite::scaled_dot_product_attention(query, key, value, to(attn_mask, query.dtype()), dropout_p,
+                                                   is_causal, scale, enable_gqa);
   DimVector lead_q, lead_k, lead_v;
   if (enable_gqa && query.ndim() >= 3 && key.ndim() >= 3 && value.ndim() >= 3) {
     int64_t heads = query.size(-3), shared = key.size(-3);

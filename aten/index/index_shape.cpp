@@ -86,12 +86,15 @@ TensorSpec index_add_shape(const Tensor& input, int64_t dim, const Tensor& index
 }
 
 TensorSpec index_copy_shape(const Tensor& input, int64_t dim, const Tensor& index, const Tensor& source) {
+  TG_CHECK(index.dtype() == DType::int64, Runtime, "index_copy: Expected a long tensor for index: got {}",
+           index.dtype());
   int64_t d = check_vector_index(input, dim, index, "index_copy");
   check_source(input, d, index, source, "index_copy", true);
   return like(input);
 }
 
 TensorSpec index_fill_shape(const Tensor& input, int64_t dim, const Tensor& index, const Operand& value) {
+  TG_CHECK(index.dtype() == DType::int64, Index, "index_fill: Expected dtype int64 for index: got {}", index.dtype());
   check_vector_index(input, dim, index, "index_fill");
   TG_CHECK(value.tensor().ndim() == 0, Runtime, "index_fill: expected a number or a tensor without dimensions: got {}",
            format_ints(value.tensor().sizes()));
@@ -100,7 +103,7 @@ TensorSpec index_fill_shape(const Tensor& input, int64_t dim, const Tensor& inde
 }
 
 TensorSpec take_shape(const Tensor& input, const Tensor& index) {
-  check_index_dtype(index, "take");
+  TG_CHECK(index.dtype() == DType::int64, Runtime, "take: Expected a long tensor for index: got {}", index.dtype());
   return {DimVector(index.sizes()), input.dtype(), input.device(), {}};
 }
 

@@ -79,6 +79,8 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, double p, std::optional<std::st
   TG_CHECK(x1.size(-1) == x2.size(-1), Runtime, "cdist: points of {} and {} coordinates: shapes {} and {}", x1.size(-1),
            x2.size(-1), format_ints(x1.sizes()), format_ints(x2.sizes()));
   TG_CHECK(p >= 0, Runtime, "cdist: p must not be negative: got {}", p);
+  TG_CHECK(x1.dtype() == x2.dtype(), Runtime, "cdist: expected operands of one dtype: got {} and {}", x1.dtype(),
+           x2.dtype());
   const bool many = x1.size(-2) > kManyPoints || x2.size(-2) > kManyPoints;
   const bool products = mode == "use_mm_for_euclid_dist" || (mode == "use_mm_for_euclid_dist_if_necessary" && many);
   if (p == 2 && products && is_floating_point(x1.dtype()) && !x1.is_meta() && x1.numel() > 0 && x2.numel() > 0)

@@ -132,6 +132,8 @@ Tensor linalg_cond_name(const Tensor& A, std::string_view p) {
 }
 
 Tensor linalg_vecdot(const Tensor& x, const Tensor& y, int64_t dim) {
+  TG_CHECK(x.dtype() == y.dtype(), Runtime, "linalg.vecdot: Expected x and y to have the same dtype: got {} and {}",
+           x.dtype(), y.dtype());
   Tensor left = x.is_complex() ? conj(x) : x;
   int64_t d = wrap_dim(dim, std::max(x.ndim(), y.ndim()), "linalg.vecdot") - std::max(x.ndim(), y.ndim());
   // As products of rows and columns, without the tensor of all products.

@@ -21,6 +21,8 @@ Tensor binary_cross_entropy(const Tensor& input, const Tensor& target, const Ten
   TG_CHECK(input.sizes() == target.sizes(), Value,
            "binary_cross_entropy: input and target need equal sizes: got {} and {}", format_ints(input.sizes()),
            format_ints(target.sizes()));
+  TG_CHECK(input.dtype() == target.dtype(), Runtime, "binary_cross_entropy: Found dtype {} but expected {}",
+           target.dtype(), input.dtype());
   if (!input.is_meta() && !input.is_batched() && input.numel() > 0) {
     NoGradGuard guard;
     TG_CHECK(all((input >= 0) & (input <= 1)).item<bool>(), Runtime,
@@ -49,6 +51,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
 Tensor kl_div(const Tensor& input, const Tensor& target, Flag size_average, Flag reduce, std::string_view reduction,
               bool log_target) {
   const bool batchmean = reduction == "batchmean";
+  TG_CHECK(!is_integral(input.dtype()) && !is_integral(target.dtype()), Runtime,
+           "kl_div: Integral inputs not supported: got {} and {}", input.dtype(), target.dtype());
   if (reduction == "mean" && !size_average && !reduce)
     warn(
         "reduction: 'mean' divides the total loss by both the batch size and the support size. 'batchmean' divides "
@@ -71,6 +75,8 @@ struct Batched {
 
 Batched batched(const Tensor& input, const Tensor& target, const char* op) {
   TG_CHECK(input.ndim() >= 1, Value, "{}: expected input of at least one dimension: got a scalar", op);
+  TG_CHECK(target.dtype() == DType::int64 || target.dtype() == DType::uint8, Runtime,
+           "{}: expected target dtype to be Long or Byte: got {}\nuse target.long()", op, target.dtype());
   if (input.ndim() == 1) {
     TG_CHECK(target.ndim() == 0 || (target.ndim() == 1 && target.size(0) == 1), Runtime,
              "{}: for input of sizes {} the target must be one class index: got sizes {}", op,

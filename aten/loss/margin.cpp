@@ -32,8 +32,11 @@ Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, double ma
 }
 
 Tensor cosine_similarity(const Tensor& x1, const Tensor& x2, int64_t dim, double eps) {
-  TG_CHECK(x1.is_floating_point() && x2.is_floating_point(), Runtime,
-           "cosine_similarity: expected floating tensors: got {} and {}", x1.dtype(), x2.dtype());
+  const DType common = promote_types(x1.dtype(), x2.dtype());
+  TG_CHECK(is_floating_point(common), Runtime, "cosine_similarity: expected floating tensors: got {} and {}",
+           x1.dtype(), x2.dtype());
+  if (!x1.is_floating_point()) return composite::cosine_similarity(to(x1, common), x2, dim, eps);
+  if (!x2.is_floating_point()) return composite::cosine_similarity(x1, to(x2, common), dim, eps);
   TG_CHECK(eps >= 0, Runtime, "cosine_similarity: eps must not be negative: got {}", eps);
   const DimVector shape = broadcast_sizes(x1.sizes(), x2.sizes(), "cosine_similarity");
   const Tensor a = expand(x1, shape), b = expand(x2, shape);
@@ -110,6 +113,10 @@ Tensor multi_margin_loss(const Tensor& input, const Tensor& target, int64_t p, d
   TG_CHECK(input.ndim() == 2 && target.ndim() == 1 && target.size(0) == input.size(0), Runtime,
            "multi_margin_loss: expected input (N, C) and target (N): got {} and {}", format_ints(input.sizes()),
            format_ints(target.sizes()));
+  TG_CHECK(target.dtype() == DType::int64, Runtime, "multi_margin_loss: expected a target of dtype int64: got {}",
+           target.dtype());
+  TG_CHECK(!weight.defined() || weight.dtype() == input.dtype(), Runtime,
+           "multi_margin_loss: input of dtype {} and weight of dtype {}", input.dtype(), weight.dtype());
   const Tensor index = unsqueeze(target, 1);
   const Tensor own = gather(input, 1, index), distances = margin - own + input;
   Tensor terms = clamp_min(scatter(distances, 1, index, zeros_like(own)), 0);  // the target itself does not count

@@ -80,6 +80,8 @@ Tensor addmv(const Tensor& input, const Tensor& mat, const Tensor& vec, const Sc
   const Scalar beta = product_factor("addmv", "beta", given_beta, mat.dtype());
   const Scalar alpha = product_factor("addmv", "alpha", given_alpha, mat.dtype());
   Tensor product_ = mv(mat, vec);
+  TG_CHECK(input.dtype() == mat.dtype(), Runtime, "addmv: input tensors must have the same dtype: got {}, {} and {}",
+           input.dtype(), mat.dtype(), vec.dtype());
   TG_CHECK(input.ndim() <= 1 && (input.numel() == 1 || (input.ndim() == 1 && input.size(0) == mat.size(0))), Runtime,
            "addmv: input of shape {} does not broadcast to the product's shape {}", format_ints(input.sizes()),
            format_ints(product_.sizes()));
@@ -292,6 +294,8 @@ Tensor kron(const Tensor& input, const Tensor& other) {
 }
 
 Tensor cross(const Tensor& input, const Tensor& other, std::optional<int64_t> dim) {
+  TG_CHECK(input.dtype() == other.dtype(), Runtime, "cross: expected operands of one dtype: got {} and {}",
+           input.dtype(), other.dtype());
   TG_CHECK(input.ndim() == other.ndim(), Runtime, "cross: shapes {} and {} have different numbers of dimensions",
            format_ints(input.sizes()), format_ints(other.sizes()));
   int64_t d = -1;

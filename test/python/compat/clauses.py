@@ -453,6 +453,18 @@ def writes_to_expanded_tensors():
     return [*found, kind(lambda: put(x, torch.tensor([3]), 1.0)), kind(lambda: x.scatter_(0, places, 1.0)), kind(lambda: x.index_add_(0, places, torch.ones(2)))]
 
 
+@clause
+def mixtures_of_dtypes():
+    f, d, i, c = torch.rand(3, 2) + 0.1, torch.rand(3, 2).double(), torch.tensor([0, 1, 0], dtype=torch.int32), torch.tensor([0, 1, 0])
+    return [kind(call) for call in (
+        lambda: torch.cdist(f, d), lambda: F.binary_cross_entropy(f / 2, d), lambda: F.binary_cross_entropy(f / 2, f.long()), lambda: F.cross_entropy(f, i), lambda: F.cross_entropy(f, c.byte()),
+        lambda: F.nll_loss(f, i), lambda: F.nll_loss(f, c), lambda: F.multi_margin_loss(f, i), lambda: F.multi_margin_loss(f, c, weight=d[0]), lambda: F.kl_div(f, f.long()), lambda: torch.heaviside(f, d),
+        lambda: torch.addmv(d[:, 0], f, f[0]), lambda: torch.linalg.cross(torch.rand(3), torch.rand(3).double()), lambda: torch.linalg.vecdot(f, d), lambda: torch.lerp(f, f, d), lambda: torch.lerp(f, f, 0.5),
+        lambda: torch.addcdiv(f, f.long(), f.long() + 1), lambda: torch.addcdiv(f, f.long(), f), lambda: f.index_copy(0, i, f), lambda: f.index_fill(0, i, 1.0), lambda: f.take(i), lambda: f.index_select(0, i),
+        lambda: F.cosine_similarity(f, f.long()), lambda: F.cosine_similarity(f.long(), f.long()), lambda: F.rms_norm(f, (2,), d[0]),
+        lambda: F.scaled_dot_product_attention(*[f[None].bfloat16()] * 3, torch.zeros(3, 3)), lambda: F.scaled_dot_product_attention(*[f[None]] * 3, torch.zeros(3, 3).double()))], F.rms_norm(f, (2,), d[0]).dtype
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for function in CLAUSES:
