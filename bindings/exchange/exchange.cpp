@@ -175,6 +175,8 @@ PyObject* from_dlpack(const ArgumentsBase& a) {
              "from_dlpack: device and copy are for objects with __dlpack__: got a capsule");
     return wrap(from_dlpack_capsule(source, PyRef()));
   }
+  TG_CHECK(PyObject_HasAttrString(source, "__dlpack__"), Runtime,
+           "from_dlpack: expected an object with __dlpack__ or a DLPack capsule: got {}", Py_TYPE(source)->tp_name);
   PyRef method = own(PyObject_GetAttrString(source, "__dlpack__"));
   PyRef none = own(PyTuple_New(0));
   PyRef options = own(Py_BuildValue("{s:(ii)}", "max_version", 1, 0));

@@ -270,7 +270,7 @@ def exchange():
     x = torch.arange(3.0)
     return [type(x.__dlpack__(copy=None)).__name__, torch.from_dlpack(x, copy=True).data_ptr() != x.data_ptr(), torch.from_dlpack(x, copy=False).data_ptr() == x.data_ptr(),
             torch.from_dlpack(np.arange(3)), torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(torch.arange(3))),
-            kind(lambda: torch.ones(1, requires_grad=True).__dlpack__())]  # fmt: skip
+            kind(lambda: torch.ones(1, requires_grad=True).__dlpack__()), kind(lambda: torch.from_dlpack(3)), kind(lambda: torch.from_dlpack([1.0]))]  # fmt: skip
 
 
 @clause
@@ -463,6 +463,22 @@ def mixtures_of_dtypes():
         lambda: torch.addcdiv(f, f.long(), f.long() + 1), lambda: torch.addcdiv(f, f.long(), f), lambda: f.index_copy(0, i, f), lambda: f.index_fill(0, i, 1.0), lambda: f.take(i), lambda: f.index_select(0, i),
         lambda: F.cosine_similarity(f, f.long()), lambda: F.cosine_similarity(f.long(), f.long()), lambda: F.rms_norm(f, (2,), d[0]),
         lambda: F.scaled_dot_product_attention(*[f[None].bfloat16()] * 3, torch.zeros(3, 3)), lambda: F.scaled_dot_product_attention(*[f[None]] * 3, torch.zeros(3, 3).double()))], F.rms_norm(f, (2,), d[0]).dtype
+
+
+@clause
+def parameters_of_functions_and_layers():
+    def names(function):
+        try:
+            return [p.name for p in inspect.signature(function).parameters.values() if p.name not in ("args", "kwargs", "out", "return_indices")]
+        except (ValueError, TypeError):
+            return []
+
+    layers = [c for _, c in sorted(vars(nn).items()) if isinstance(c, type) and issubclass(c, nn.Module)]
+    functions = {name: names(f) for name, f in sorted(vars(F).items()) if inspect.isroutine(f) and not name.startswith("_") and getattr(f, "__module__", "").startswith("torch")}
+    kept = [name for name in ("relu", "softmax", "dropout", "batch_norm", "embedding", "interpolate", "pad", "cross_entropy", "grid_sample", "multi_head_attention_forward")]
+    x = torch.arange(16.0).reshape(1, 1, 4, 4)
+    return [[[c.__name__, names(c.forward)] for c in layers], [functions.get(name) for name in kept], F.max_pool2d_with_indices(x, 2, 2, 0, 1, False, True), F.adaptive_max_pool2d_with_indices(x, 2, True),
+            nn.PoissonNLLLoss()(log_input=torch.zeros(2), target=torch.ones(2))]  # fmt: skip
 
 
 if __name__ == "__main__":
