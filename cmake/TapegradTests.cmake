@@ -6,6 +6,17 @@ if(NOT TARGET tapegrad_cuda_sim)
   list(FILTER test_sources EXCLUDE REGEX "/test/cpp/cuda/")
 endif()
 list(FILTER test_sources EXCLUDE REGEX "/driver_stub\\.cpp$")
+# Where there are headers of CUDA, what cuBLASLt is told is tested with a double of it.
+set(lt_sources "${PROJECT_SOURCE_DIR}/cuda/libraries/lt_products.cpp" "${PROJECT_SOURCE_DIR}/test/cpp/cuda/libraries/lt_products_test.cpp")
+if(TARGET tapegrad_cuda AND TARGET tapegrad_cuda_sim)
+  list(APPEND test_sources ${lt_sources})
+  set_source_files_properties(${lt_sources} PROPERTIES
+    INCLUDE_DIRECTORIES "${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES};${TG_CUBLAS_INCLUDE_DIR}"
+    COMPILE_DEFINITIONS register_products=register_products_of_test)  # the library calls the other where it is
+  list(REMOVE_DUPLICATES test_sources)
+else()
+  list(REMOVE_ITEM test_sources ${lt_sources})
+endif()
 if(test_sources)
   find_package(Catch2 REQUIRED)
   if(Catch2_VERSION VERSION_LESS 2.13)

@@ -154,13 +154,13 @@ inline constexpr int kMostNotes = 32;  // more than any version 9 has
 
 // The functions, looked up when the library is opened; tests supply their own. The int results are statuses.
 struct Functions : Calls {
-  size_t (*version)();
-  int (*create_descriptor)(int type, void** descriptor);
-  int (*destroy_descriptor)(void* descriptor);
-  int (*set)(void* descriptor, int attribute, int type, int64_t count, const void* values);
-  int (*get)(void* descriptor, int attribute, int type, int64_t most, int64_t* count, void* values);
-  int (*finalize)(void* descriptor);
-  int (*execute)(void* handle, void* plan, void* pack);
+  LibraryFunction<size_t()> version;
+  LibraryFunction<int(int type, void** descriptor)> create_descriptor;
+  LibraryFunction<int(void* descriptor)> destroy_descriptor;
+  LibraryFunction<int(void* descriptor, int attribute, int type, int64_t count, const void* values)> set;
+  LibraryFunction<int(void* descriptor, int attribute, int type, int64_t most, int64_t* count, void* values)> get;
+  LibraryFunction<int(void* descriptor)> finalize;
+  LibraryFunction<int(void* handle, void* plan, void* pack)> execute;
 };
 
 // Registers cuDNN. `functions` is called by the first operation that cuDNN might compute: null if cuDNN is not

@@ -9,6 +9,7 @@
 #include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/c10/error.h"
 #include "tapegrad/c10/tensor/dtype.h"
+#include "tapegrad/cuda/libraries/function.h"
 #include "tapegrad/cuda/runtime/event.h"
 
 namespace tapegrad::cuda::cudnn_calls {
@@ -26,13 +27,10 @@ inline DataType data_type(DType dtype) {
 
 // The int results are statuses.
 struct Calls {
-  int (*create)(void** handle);
-  int (*set_stream)(void* handle, void* stream);
-  const char* (*error_string)(int status);
-  void (*last_error)(char* message, size_t size);
-  // cudaThreadExchangeStreamCaptureMode: allocations of a new plan must not become part of a graph that is being
-  // captured.
-  int (*exchange_capture_mode)(int* mode);
+  LibraryFunction<int(void** handle)> create;
+  LibraryFunction<int(void* handle, void* stream)> set_stream;
+  LibraryFunction<const char*(int status)> error_string;
+  LibraryFunction<void(char* message, size_t size)> last_error;
 };
 // Finds the functions of libcudnn; false if it or one of its dependencies is missing. In libtapegrad_cuda only.
 bool find_calls(Calls& to);
@@ -59,19 +57,6 @@ inline void check(const Calls& api, int status, const char* call) {
   TG_THROW(Runtime, "cuda: {}: {}{}{} (backends.cudnn.enabled = False goes without it)", refusal.call,
            api.error_string(refusal.status), refusal.message.empty() ? "" : ": ", refusal.message);
 }
-
-// For its lifetime, allocations are allowed while some stream is captured, and are not part of the captured graph.
-class RelaxedCapture {
- public:
-  explicit RelaxedCapture(const Calls& api) : api_(api) { (void)api_.exchange_capture_mode(&mode_); }
-  ~RelaxedCapture() { (void)api_.exchange_capture_mode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
-
- private:
-  const Calls& api_;
-  int mode_ = 2;  // relaxed
-};
 
 inline bool switched_on(CudnnSwitch which) { return cudnn_switch(which) != 0; }
 

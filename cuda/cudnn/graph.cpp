@@ -72,10 +72,7 @@ using SharedPlan = std::shared_ptr<Plan>;
 class OnDevice {
  public:
   // The current device must be this object's.
-  OnDevice() {
-    const RelaxedCapture relaxed(api());
-    check(api().create(&handle_), "cudnnCreate");
-  }
+  OnDevice() { check(api().create(&handle_), "cudnnCreate"); }
 
   bool run(const Stream& stream, const Task& task) {
     const bool capturing = driver().capture_state(stream.handle) != CaptureState::None;
@@ -106,7 +103,6 @@ class OnDevice {
 
   Candidates candidates(const Task& task, const Choice& choice) {
     const std::lock_guard lock(mutex_);
-    const RelaxedCapture relaxed(api());
     Candidates out;
     try {
       task.describe(out.parts);
@@ -121,7 +117,6 @@ class OnDevice {
   // Null where the engine cannot do it after all.
   SharedPlan build(Descriptor configuration) {
     const std::lock_guard lock(mutex_);
-    const RelaxedCapture relaxed(api());
     try {
       int64_t workspace = 0;
       Descriptor plan = plan_of(configuration, handle_, nullptr, workspace);
@@ -136,6 +131,7 @@ class OnDevice {
   void execute(const Stream& stream, const Task& task, const Plan& plan) {
     const Workspace workspace(static_cast<size_t>(plan.workspace), stream);
     const std::lock_guard lock(mutex_);
+    const RelaxedCapture relaxed;  // once for all of these calls
     check(api().set_stream(handle_, stream.handle), "cudnnSetStream");
     Descriptor pack(kVariantPack);
     pack.set(kPackIds, kTypeInt64, task.count, task.ids);

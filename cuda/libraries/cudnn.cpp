@@ -1,6 +1,4 @@
 // The functions of libcudnn for cuda/cudnn/.
-#include <cuda_runtime_api.h>
-
 #include "tapegrad/cuda/cudnn/api.h"
 #include "tapegrad/cuda/libraries/library.h"
 
@@ -37,16 +35,6 @@ static_assert(sizeof(cudnnStatus_t) == sizeof(int) && sizeof(cudnnBackendAttribu
 namespace tapegrad::cuda {
 
 namespace cudnn_calls {
-namespace {
-
-int exchange_capture_mode(int* mode) {
-  auto now = static_cast<cudaStreamCaptureMode>(*mode);
-  const cudaError_t status = cudaThreadExchangeStreamCaptureMode(&now);
-  *mode = static_cast<int>(now);
-  return static_cast<int>(status);
-}
-
-}  // namespace
 
 bool find_calls(Calls& to) {
   // It opens these two by their names when an engine wants them, and finds them where ours are. Without the first it
@@ -57,7 +45,6 @@ bool find_calls(Calls& to) {
   cudnn().find(to.set_stream, "cudnnSetStream");
   cudnn().find(to.error_string, "cudnnGetErrorString");
   cudnn().find(to.last_error, "cudnnGetLastErrorString");
-  to.exchange_capture_mode = &exchange_capture_mode;
   return true;
 }
 

@@ -1,5 +1,6 @@
 // The functions of libcudnn for cuda/rnn/cudnn.cpp.
 #include "tapegrad/cuda/libraries/library.h"
+#include "tapegrad/cuda/libraries/signature.h"
 #include "tapegrad/cuda/rnn/cudnn_api.h"
 
 // Our name of each function, and its own.
@@ -26,8 +27,6 @@
 
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
-
-#include <type_traits>
 #define TG_SAME(ours, theirs) static_assert(static_cast<int>(ours) == static_cast<int>(theirs))
 namespace tapegrad::cuda::cudnn_rnn {
 TG_SAME(kStandard, CUDNN_RNN_ALGO_STANDARD);
@@ -50,17 +49,8 @@ TG_SAME(kInference, CUDNN_FWD_MODE_INFERENCE);
 TG_SAME(kTraining, CUDNN_FWD_MODE_TRAINING);
 TG_SAME(kAddGradients, CUDNN_WGRAD_MODE_ADD);
 
-// Whether a function of the header has our signature: its handles and descriptors are pointers, its enumerations ints.
-template <class T>
-using Plain = std::conditional_t<std::is_enum_v<T>, int, std::conditional_t<std::is_pointer_v<T>, void*, T>>;
-template <class F>
-struct Signature;
-template <class R, class... A>
-struct Signature<R (*)(A...)> {
-  using Type = Plain<R>(Plain<A>...);
-};
 #define TG_SAME_FUNCTION(ours, theirs) \
-  static_assert(std::is_same_v<Signature<decltype(Functions::ours)>::Type, Signature<decltype(&theirs)>::Type>);
+  static_assert(std::is_same_v<SignatureOf<decltype(Functions::ours)>, SignatureOf<decltype(&theirs)>>);
 TG_CUDNN_FUNCTIONS(TG_SAME_FUNCTION)
 #undef TG_SAME_FUNCTION
 }  // namespace tapegrad::cuda::cudnn_rnn

@@ -19,6 +19,7 @@ class LibraryFunction<R(A...)> {
   template <std::convertible_to<R (*)(A...)> F>
   constexpr LibraryFunction(F function) : function_(function) {}  // NOLINT(google-explicit-constructor)
   R operator()(A... arguments) const {
+    const RelaxedCapture relaxed;
     return function_(arguments...);
   }
   // As dlsym gives it.

@@ -27,10 +27,6 @@ class Library {
   void find(LibraryFunction<F>& function, const char* s) {
     function.assign(symbol(s));
   }
-  template <class F>
-  void find(F*& function, const char* s) {
-    function = reinterpret_cast<F*>(symbol(s));
-  }
 
  private:
   void open() noexcept;
@@ -52,10 +48,11 @@ Library& nccl();
 
 std::string libraries_json();
 
-#define TG_LIBRARY_CALL(library, function)                                                                \
-  ([]() -> decltype(& ::function) {                                                                       \
-    static const auto tg_function = reinterpret_cast<decltype(&::function)>((library).symbol(#function)); \
-    return tg_function;                                                                                   \
+#define TG_LIBRARY_CALL(library, function)                                            \
+  ([] {                                                                               \
+    static const ::tapegrad::cuda::LibraryFunction<decltype(::function)> tg_function( \
+        reinterpret_cast<decltype(&::function)>((library).symbol(#function)));        \
+    return tg_function;                                                               \
   }())
 
 }  // namespace tapegrad::cuda

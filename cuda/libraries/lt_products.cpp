@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -19,7 +20,6 @@
 #include "tapegrad/cuda/linalg/product_library.h"
 #include "tapegrad/cuda/memory/storage.h"
 #include "tapegrad/cuda/runtime/per_device.h"
-#include "tapegrad/cuda/runtime/relaxed_capture.h"
 
 namespace tapegrad::cuda {
 namespace {
@@ -224,33 +224,34 @@ Plan make_plan(cublasLtHandle_t library, const Key& key, const Types& types, con
 class Products {
  public:
   // The current device must be this object's.
-  Products() {
-    const RelaxedCapture relaxed;
-    TG_LT_CHECK(cublasLtCreate, &library_);
-  }
+  Products() { TG_LT_CHECK(cublasLtCreate, &library_); }
 
   bool run(const Stream& stream, const Product& p, const Key& key, const Types& types) {
-    const std::lock_guard lock(mutex_);  // recursive: short of memory, the workspace runs Python's collector
-    Plan& plan = find(key, types, p);
-    if (!plan.found) return false;
-    set_pointers(plan.operation, p);
-    const Workspace workspace(plan.workspace, stream);
+    const SharedPlan plan = find(key, types, p);
+    if (!plan->found) return false;
+    // Outside of the lock: short of memory, it runs Python's collector, and with it other products.
+    const Workspace workspace(plan->workspace, stream);
     const Factor alpha(p.alpha, types.scale), beta(p.beta, types.scale);
-    TG_LT_CHECK(cublasLtMatmul, library_, plan.operation, alpha.bytes, p.b.data, plan.first, p.a.data, plan.second,
-                beta.bytes, p.c, plan.result, p.c, plan.result, &plan.algorithm, workspace.data(), plan.workspace,
+    const std::lock_guard lock(mutex_);
+    set_pointers(plan->operation, p);
+    TG_LT_CHECK(cublasLtMatmul, library_, plan->operation, alpha.bytes, p.b.data, plan->first, p.a.data, plan->second,
+                beta.bytes, p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace.data(), plan->workspace,
                 static_cast<cudaStream_t>(stream.handle));
     return true;
   }
 
  private:
-  Plan& find(const Key& key, const Types& types, const Product& p) {
-    Plan* plan = plans_.find(key);
-    return plan != nullptr ? *plan : plans_.put(key, make_plan(library_, key, types, p));
+  using SharedPlan = std::shared_ptr<const Plan>;  // others may take its place while it is used
+
+  SharedPlan find(const Key& key, const Types& types, const Product& p) {
+    const std::lock_guard lock(mutex_);
+    const SharedPlan* plan = plans_.find(key);
+    return plan != nullptr ? *plan : plans_.put(key, std::make_shared<const Plan>(make_plan(library_, key, types, p)));
   }
 
-  std::recursive_mutex mutex_;
+  std::mutex mutex_;
   cublasLtHandle_t library_ = nullptr;
-  PlanCache<Key, Plan> plans_{kMostPlans};
+  PlanCache<Key, SharedPlan> plans_{kMostPlans};
 };
 
 bool lt_product(const Stream& stream, const Product& p) {

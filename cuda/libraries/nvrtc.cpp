@@ -5,8 +5,8 @@
 
 #include "tapegrad/cuda/libraries/library.h"
 #include "tapegrad/cuda/runtime/check.h"
+#include "tapegrad/cuda/runtime/driver.h"
 #include "tapegrad/cuda/runtime/kernel_compiler.h"
-#include "tapegrad/cuda/runtime/relaxed_capture.h"
 
 namespace tapegrad::cuda {
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tapegrad/cuda/libraries/constants.h"
+#include "tapegrad/cuda/libraries/function.h"
 #include "tapegrad/cuda/runtime/driver.h"
 
 #define TG_NCCL_RESULTS(X)                      \
@@ -75,22 +76,24 @@ struct Config {
 };
 
 struct Functions {
-  Result (*get_version)(int* version);
-  Result (*get_unique_id)(UniqueId* id);
-  Result (*init)(Handle* comm, int size, UniqueId id, int rank, Config* config);  // ncclCommInitRankConfig
-  Result (*async_error)(Handle comm, Result* error);
-  Result (*abort)(Handle comm);
-  const char* (*error_string)(Result result);
-  const char* (*last_error)(Handle comm);
-  Result (*group_start)();
-  Result (*group_end)();
-  Result (*all_reduce)(const void* in, void* out, size_t n, DataType, Operator, Handle, StreamHandle);
-  Result (*broadcast)(const void* in, void* out, size_t n, DataType, int root, Handle, StreamHandle);
-  Result (*reduce)(const void* in, void* out, size_t n, DataType, Operator, int root, Handle, StreamHandle);
-  Result (*all_gather)(const void* in, void* out, size_t n, DataType, Handle, StreamHandle);
-  Result (*reduce_scatter)(const void* in, void* out, size_t n, DataType, Operator, Handle, StreamHandle);
-  Result (*send)(const void* in, size_t n, DataType, int peer, Handle, StreamHandle);
-  Result (*recv)(void* out, size_t n, DataType, int peer, Handle, StreamHandle);
+  LibraryFunction<Result(int* version)> get_version;
+  LibraryFunction<Result(UniqueId* id)> get_unique_id;
+  LibraryFunction<Result(Handle* comm, int size, UniqueId id, int rank, Config* config)>
+      init;  // ncclCommInitRankConfig
+  LibraryFunction<Result(Handle comm, Result* error)> async_error;
+  LibraryFunction<Result(Handle comm)> abort;
+  LibraryFunction<const char*(Result result)> error_string;
+  LibraryFunction<const char*(Handle comm)> last_error;
+  LibraryFunction<Result()> group_start;
+  LibraryFunction<Result()> group_end;
+  LibraryFunction<Result(const void* in, void* out, size_t n, DataType, Operator, Handle, StreamHandle)> all_reduce;
+  LibraryFunction<Result(const void* in, void* out, size_t n, DataType, int root, Handle, StreamHandle)> broadcast;
+  LibraryFunction<Result(const void* in, void* out, size_t n, DataType, Operator, int root, Handle, StreamHandle)>
+      reduce;
+  LibraryFunction<Result(const void* in, void* out, size_t n, DataType, Handle, StreamHandle)> all_gather;
+  LibraryFunction<Result(const void* in, void* out, size_t n, DataType, Operator, Handle, StreamHandle)> reduce_scatter;
+  LibraryFunction<Result(const void* in, size_t n, DataType, int peer, Handle, StreamHandle)> send;
+  LibraryFunction<Result(void* out, size_t n, DataType, int peer, Handle, StreamHandle)> recv;
 };
 
 // Finds NCCL: null, with one sentence in `why_not`, if it cannot be used. use_nccl registers the engine with

@@ -200,7 +200,7 @@ class Networks {
  private:
   static bool captures(const Stream& stream) { return driver().capture_state(stream.handle) != CaptureState::None; }
 
-  // Under the lock, and relaxed.
+  // Under the lock.
   void* handle(const Stream& stream) {
     void*& handle = handles_[captures(stream) ? 1 : 0];
     if (handle == nullptr) check(api().create(&handle), "cudnnCreate");
@@ -229,12 +229,10 @@ class Networks {
     SharedPlan plan;
     {
       const std::lock_guard lock(mutex_);
-      const RelaxedCapture relaxed(api());
       plan = std::make_shared<Plan>(handle(stream), c, config);
     }
     const Workspace weights(plan->weight_bytes, stream);
     const std::lock_guard lock(mutex_);
-    const RelaxedCapture relaxed(api());
     plan->find_weights(handle(stream), weights.data());
     return plan;
   }
@@ -270,7 +268,6 @@ class Networks {
       weights = copied.data();
     }
     const std::lock_guard lock(mutex_);
-    const RelaxedCapture relaxed(api());  // for what it makes when it is first called
     check(api().forward(handle(stream), plan.network, mode, nullptr, plan.x, f.x, plan.y, f.y, plan.h, f.hx, f.hy,
                         plan.c, f.cx, f.cy, plan.weight_bytes, weights, workspace.nbytes(), workspace.data(),
                         training ? plan.reserve : 0, f.reserve),
@@ -287,7 +284,6 @@ class Networks {
     if (wanted) driver().fill(dweights, 0, plan.weight_bytes, stream.handle);  // it adds
     {
       const std::lock_guard lock(mutex_);
-      const RelaxedCapture relaxed(api());
       void* handle = this->handle(stream);
       check(api().backward_data(handle, plan.network, nullptr, plan.y, b.y, b.dy, plan.x, b.dx, plan.h, b.hx, b.dhy,
                                 b.dhx, plan.c, b.cx, b.dcy, b.dcx, plan.weight_bytes, weights, workspace.nbytes(),

@@ -24,37 +24,45 @@ inline constexpr int kAddGradients = 0;  // the only mode that there is
 
 // The functions, looked up when the library is opened; tests supply their own. The int results are statuses.
 struct Functions : Calls {
-  int (*create_dropout)(void** dropout);
-  int (*destroy_dropout)(void* dropout);
-  int (*set_dropout)(void* dropout, void* handle, float rate, void* states, size_t bytes, unsigned long long seed);
-  int (*create_tensor)(void** tensor);
-  int (*destroy_tensor)(void* tensor);
-  int (*set_tensor)(void* tensor, int dtype, int dims, const int* sizes, const int* strides);
-  int (*get_tensor)(void* tensor, int most, int* dtype, int* dims, int* sizes, int* strides);
-  int (*create_data)(void** data);
-  int (*destroy_data)(void* data);
-  int (*set_data)(void* data, int dtype, int layout, int steps, int sequences, int width, const int* lengths,
-                  void* padding);
-  int (*create_network)(void** network);
-  int (*destroy_network)(void* network);
-  int (*set_network)(void* network, int algorithm, int cell, int bias, int direction, int input, int dtype,
-                     int precision, int math, int32_t input_size, int32_t hidden_size, int32_t projected_size,
-                     int32_t layers, void* dropout, uint32_t flags);
-  int (*weight_bytes)(void* handle, void* network, size_t* bytes);
-  int (*find_weight)(void* handle, void* network, int32_t at, size_t bytes, const void* weights, int32_t which,
-                     void* matrix, void** matrix_address, void* bias, void** bias_address);
-  int (*temporary_bytes)(void* handle, void* network, int mode, void* x, size_t* workspace, size_t* reserve);
-  int (*forward)(void* handle, void* network, int mode, const int32_t* lengths, void* x_data, const void* x,
-                 void* y_data, void* y, void* h, const void* hx, void* hy, void* c, const void* cx, void* cy,
-                 size_t weight_bytes, const void* weights, size_t workspace_bytes, void* workspace,
-                 size_t reserve_bytes, void* reserve);
-  int (*backward_data)(void* handle, void* network, const int32_t* lengths, void* y_data, const void* y, const void* dy,
-                       void* x_data, void* dx, void* h, const void* hx, const void* dhy, void* dhx, void* c,
-                       const void* cx, const void* dcy, void* dcx, size_t weight_bytes, const void* weights,
-                       size_t workspace_bytes, void* workspace, size_t reserve_bytes, void* reserve);
-  int (*backward_weights)(void* handle, void* network, int mode, const int32_t* lengths, void* x_data, const void* x,
-                          void* h, const void* hx, void* y_data, const void* y, size_t weight_bytes, void* dweights,
-                          size_t workspace_bytes, void* workspace, size_t reserve_bytes, void* reserve);
+  LibraryFunction<int(void** dropout)> create_dropout;
+  LibraryFunction<int(void* dropout)> destroy_dropout;
+  LibraryFunction<int(void* dropout, void* handle, float rate, void* states, size_t bytes, unsigned long long seed)>
+      set_dropout;
+  LibraryFunction<int(void** tensor)> create_tensor;
+  LibraryFunction<int(void* tensor)> destroy_tensor;
+  LibraryFunction<int(void* tensor, int dtype, int dims, const int* sizes, const int* strides)> set_tensor;
+  LibraryFunction<int(void* tensor, int most, int* dtype, int* dims, int* sizes, int* strides)> get_tensor;
+  LibraryFunction<int(void** data)> create_data;
+  LibraryFunction<int(void* data)> destroy_data;
+  LibraryFunction<int(void* data, int dtype, int layout, int steps, int sequences, int width, const int* lengths,
+                      void* padding)>
+      set_data;
+  LibraryFunction<int(void** network)> create_network;
+  LibraryFunction<int(void* network)> destroy_network;
+  LibraryFunction<int(void* network, int algorithm, int cell, int bias, int direction, int input, int dtype,
+                      int precision, int math, int32_t input_size, int32_t hidden_size, int32_t projected_size,
+                      int32_t layers, void* dropout, uint32_t flags)>
+      set_network;
+  LibraryFunction<int(void* handle, void* network, size_t* bytes)> weight_bytes;
+  LibraryFunction<int(void* handle, void* network, int32_t at, size_t bytes, const void* weights, int32_t which,
+                      void* matrix, void** matrix_address, void* bias, void** bias_address)>
+      find_weight;
+  LibraryFunction<int(void* handle, void* network, int mode, void* x, size_t* workspace, size_t* reserve)>
+      temporary_bytes;
+  LibraryFunction<int(void* handle, void* network, int mode, const int32_t* lengths, void* x_data, const void* x,
+                      void* y_data, void* y, void* h, const void* hx, void* hy, void* c, const void* cx, void* cy,
+                      size_t weight_bytes, const void* weights, size_t workspace_bytes, void* workspace,
+                      size_t reserve_bytes, void* reserve)>
+      forward;
+  LibraryFunction<int(void* handle, void* network, const int32_t* lengths, void* y_data, const void* y, const void* dy,
+                      void* x_data, void* dx, void* h, const void* hx, const void* dhy, void* dhx, void* c,
+                      const void* cx, const void* dcy, void* dcx, size_t weight_bytes, const void* weights,
+                      size_t workspace_bytes, void* workspace, size_t reserve_bytes, void* reserve)>
+      backward_data;
+  LibraryFunction<int(void* handle, void* network, int mode, const int32_t* lengths, void* x_data, const void* x,
+                      void* h, const void* hx, void* y_data, const void* y, size_t weight_bytes, void* dweights,
+                      size_t workspace_bytes, void* workspace, size_t reserve_bytes, void* reserve)>
+      backward_weights;
 };
 
 // Registers cuDNN as the library of recurrent networks. `functions` is called by the first network: null if cuDNN is

@@ -15,6 +15,16 @@ void Driver::profiler(bool) {}
 std::string Driver::libraries() { return "{}"; }
 
 namespace {
+thread_local int relaxed_depth = 0;
+}
+RelaxedCapture::RelaxedCapture(Driver& driver) noexcept : driver_(driver) {
+  if (relaxed_depth++ == 0) before_ = driver_.exchange_capture_mode(CaptureMode::Relaxed);
+}
+RelaxedCapture::~RelaxedCapture() {
+  if (--relaxed_depth == 0) (void)driver_.exchange_capture_mode(before_);
+}
+
+namespace {
 // The process that used a device first: CUDA does not work in its forked children.
 std::atomic<uint32_t> used_in{0};
 }  // namespace

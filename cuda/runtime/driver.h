@@ -59,6 +59,8 @@ struct DeviceProperties {
 
 enum class CopyKind : uint8_t { HostToDevice, DeviceToHost, DeviceToDevice };
 enum class CaptureState : uint8_t { None, Active, Invalid };
+// What a thread's calls may spoil (cudaStreamCaptureMode): captures of any thread that are global, its own, or none.
+enum class CaptureMode : uint8_t { Global, ThreadLocal, Relaxed };
 
 // Properties of an event; bits may be combined. Events without Timing are cheaper.
 enum EventFlags : unsigned { kEventPlain = 0, kEventTiming = 1, kEventBlockingSync = 2, kEventInterprocess = 4 };
@@ -68,17 +70,44 @@ struct IpcHandle {
   unsigned char bytes[64] = {};
 };
 
+class Driver;
+// The driver of this library; made on first use, never destroyed.
+TG_API Driver& driver();
+
+// While it lives, this thread may make calls that put nothing into a graph (allocations, handles of libraries, queries
+// of events) though some stream is being captured, by whichever thread; otherwise they would fail and spoil the
+// capture. Driver's own functions have it where they need it, calls of libraries by LibraryFunction
+// (libraries/function.h). Within another one it does nothing.
+class TG_API RelaxedCapture {
+ public:
+  explicit RelaxedCapture(Driver& driver = cuda::driver()) noexcept;
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  Driver& driver_;
+  CaptureMode before_ = CaptureMode::Relaxed;
+};
+
 class TG_API Driver {
  public:
   virtual ~Driver();
 
   virtual bool simulated() const noexcept { return false; }
 #define TG_DRIVER(result, name, parameters) virtual result name parameters = 0;
+#define TG_DRIVER_RELAXED(result, name, parameters, arguments) \
+  result name parameters {                                     \
+    const RelaxedCapture relaxed(*this);                       \
+    return name##_relaxed arguments;                           \
+  }                                                            \
+  virtual result name##_relaxed parameters = 0;
 #include "tapegrad/cuda/runtime/driver_functions.inc"
 
   // Whether the event has passed; with `wait`, after waiting for it.
   bool has_passed(EventHandle event, bool wait) {
     if (!wait) return query_event(event);
+    const RelaxedCapture relaxed(*this);  // it is the allocators that wait, not the program
     synchronize_event(event);
     return true;
   }
@@ -90,9 +119,6 @@ class TG_API Driver {
   // The libraries beside CUDA's own as JSON, {"cublas": {"version": 130000} or {"missing": "why"}, ...}; opens them.
   virtual std::string libraries();
 };
-
-// The driver of this library; made on first use, never destroyed.
-TG_API Driver& driver();
 
 // The number of devices, counted once.
 TG_API int device_count() noexcept;

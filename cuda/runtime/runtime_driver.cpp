@@ -16,7 +16,6 @@
 #include "tapegrad/cuda/runtime/check.h"
 #include "tapegrad/cuda/runtime/driver.h"
 #include "tapegrad/cuda/runtime/pointer.h"
-#include "tapegrad/cuda/runtime/relaxed_capture.h"
 
 namespace tapegrad::cuda {
 
@@ -158,9 +157,8 @@ class RuntimeDriver final : public Driver {
 
   void set_device(int device) override { TG_CUDA_CHECK(cudaSetDevice(device)); }
 
-  MemoryInfo memory_info(int device) override {
+  MemoryInfo memory_info_relaxed(int device) override {
     DeviceGuard guard(device);
-    RelaxedCapture relaxed;
     MemoryInfo info;
     TG_CUDA_CHECK(cudaMemGetInfo(&info.free, &info.total));
     return info;
@@ -201,7 +199,7 @@ class RuntimeDriver final : public Driver {
     return can != 0;
   }
 
-  void enable_peer_access(int device, int peer) override {
+  void enable_peer_access_relaxed(int device, int peer) override {
     DeviceGuard guard(device);
     const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
     if (status == cudaErrorPeerAccessAlreadyEnabled)
@@ -221,9 +219,8 @@ class RuntimeDriver final : public Driver {
   }
 
   // --- memory ---
-  void* allocate(int device, size_t nbytes) override {
+  void* allocate_relaxed(int device, size_t nbytes) override {
     DeviceGuard guard(device);
-    RelaxedCapture relaxed;
     void* p = nullptr;
     const cudaError_t status = cudaMalloc(&p, nbytes);
     if (out_of_memory(status)) return nullptr;
@@ -231,9 +228,8 @@ class RuntimeDriver final : public Driver {
     return p;
   }
 
-  void free(int device, void* p) override {
+  void free_relaxed(int device, void* p) override {
     DeviceGuard guard(device);
-    RelaxedCapture relaxed;
     TG_CUDA_CHECK(cudaFree(p));
   }
 
@@ -250,22 +246,19 @@ class RuntimeDriver final : public Driver {
     return size;
   }
 
-  void* reserve_addresses(int device, size_t nbytes) override {
+  void* reserve_addresses_relaxed(int device, size_t nbytes) override {
     DeviceGuard guard(device);
-    RelaxedCapture relaxed;
     CUdeviceptr p = 0;
     TG_DRIVER_CHECK(virtual_memory().reserve(&p, nbytes, 0, 0, 0));
     return reinterpret_cast<void*>(p);
   }
 
-  void release_addresses(int, void* p, size_t nbytes) override {
-    RelaxedCapture relaxed;
+  void release_addresses_relaxed(int, void* p, size_t nbytes) override {
     TG_DRIVER_CHECK(virtual_memory().release_addresses(reinterpret_cast<CUdeviceptr>(p), nbytes));
   }
 
-  PhysicalHandle create_memory(int device, size_t nbytes) override {
+  PhysicalHandle create_memory_relaxed(int device, size_t nbytes) override {
     DeviceGuard guard(device);
-    RelaxedCapture relaxed;
     const CUmemAllocationProp property = physical_property(device);
     CUmemGenericAllocationHandle handle = 0;
     const CUresult status = virtual_memory().create(&handle, nbytes, &property, 0);
@@ -274,13 +267,11 @@ class RuntimeDriver final : public Driver {
     return handle;
   }
 
-  void release_memory(int, PhysicalHandle memory, size_t) override {
-    RelaxedCapture relaxed;
+  void release_memory_relaxed(int, PhysicalHandle memory, size_t) override {
     TG_DRIVER_CHECK(virtual_memory().release(memory));
   }
 
-  void map(int device, void* at, PhysicalHandle memory, size_t nbytes) override {
-    RelaxedCapture relaxed;
+  void map_relaxed(int device, void* at, PhysicalHandle memory, size_t nbytes) override {
     const auto p = reinterpret_cast<CUdeviceptr>(at);
     TG_DRIVER_CHECK(virtual_memory().map(p, nbytes, 0, memory, 0));
     // This device, and every other that reads its memory directly.
@@ -303,32 +294,26 @@ class RuntimeDriver final : public Driver {
   }
 
   // Waits for nothing: the allocator has waited for what used this memory.
-  void unmap(int device, void* at, size_t nbytes) override {
+  void unmap_relaxed(int device, void* at, size_t nbytes) override {
     DeviceGuard guard(device);
-    RelaxedCapture relaxed;
     TG_DRIVER_CHECK(virtual_memory().unmap(reinterpret_cast<CUdeviceptr>(at), nbytes));
   }
 
   // --- pinned ---
-  void* allocate_pinned(size_t nbytes) override {
-    RelaxedCapture relaxed;
+  void* allocate_pinned_relaxed(size_t nbytes) override {
     void* p = nullptr;
     const cudaError_t status = cudaHostAlloc(&p, nbytes, cudaHostAllocPortable | cudaHostAllocMapped);
     if (out_of_memory(status)) return nullptr;
     TG_CUDA_CHECK(status);
     return p;
   }
-  void free_pinned(void* p) override {
-    RelaxedCapture relaxed;
-    TG_CUDA_CHECK(cudaFreeHost(p));
-  }
-  void register_pinned(void* p, size_t nbytes) override {
+  void free_pinned_relaxed(void* p) override { TG_CUDA_CHECK(cudaFreeHost(p)); }
+  void register_pinned_relaxed(void* p, size_t nbytes) override {
     TG_CUDA_CHECK(cudaHostRegister(p, nbytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
   }
-  void unregister_pinned(void* p) override { TG_CUDA_CHECK(cudaHostUnregister(p)); }
+  void unregister_pinned_relaxed(void* p) override { TG_CUDA_CHECK(cudaHostUnregister(p)); }
 
-  bool is_pinned(const void* p) override {
-    RelaxedCapture relaxed;
+  bool is_pinned_relaxed(const void* p) override {
     cudaPointerAttributes a;
     if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
       (void)cudaGetLastError();
@@ -381,13 +366,13 @@ class RuntimeDriver final : public Driver {
   }
 
   // --- streams ---
-  StreamHandle create_stream(int device, int priority) override {
+  StreamHandle create_stream_relaxed(int device, int priority) override {
     DeviceGuard guard(device);
     cudaStream_t stream = nullptr;
     TG_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority));
     return stream;
   }
-  void destroy_stream(StreamHandle stream) override { TG_CUDA_CHECK(cudaStreamDestroy(stream)); }
+  void destroy_stream_relaxed(StreamHandle stream) override { TG_CUDA_CHECK(cudaStreamDestroy(stream)); }
   bool query_stream(StreamHandle stream) override { return ready(cudaStreamQuery(stream), "cudaStreamQuery"); }
   void synchronize_stream(StreamHandle stream) override { TG_CUDA_CHECK(cudaStreamSynchronize(stream)); }
   void stream_wait_event(StreamHandle stream, EventHandle event) override {
@@ -398,22 +383,18 @@ class RuntimeDriver final : public Driver {
   }
 
   // --- events ---
-  EventHandle create_event(int device, unsigned flags) override {
+  EventHandle create_event_relaxed(int device, unsigned flags) override {
     DeviceGuard guard(device);
     unsigned f = (flags & kEventTiming) ? cudaEventDefault : cudaEventDisableTiming;
     if (flags & kEventBlockingSync) f |= cudaEventBlockingSync;
     if (flags & kEventInterprocess) f |= cudaEventInterprocess;
-    RelaxedCapture relaxed;
     cudaEvent_t event = nullptr;
     TG_CUDA_CHECK(cudaEventCreateWithFlags(&event, f));
     return event;
   }
   void destroy_event(EventHandle event) noexcept override { (void)cudaEventDestroy(event); }
   void record_event(EventHandle event, StreamHandle stream) override { TG_CUDA_CHECK(cudaEventRecord(event, stream)); }
-  bool query_event(EventHandle event) override {
-    RelaxedCapture relaxed;  // of another stream than the one that is captured
-    return ready(cudaEventQuery(event), "cudaEventQuery");
-  }
+  bool query_event_relaxed(EventHandle event) override { return ready(cudaEventQuery(event), "cudaEventQuery"); }
   void synchronize_event(EventHandle event) override { TG_CUDA_CHECK(cudaEventSynchronize(event)); }
   float elapsed_ms(EventHandle start, EventHandle end) override {
     float ms = 0;
@@ -422,12 +403,12 @@ class RuntimeDriver final : public Driver {
   }
 
   // --- other processes ---
-  IpcHandle event_ipc_handle(EventHandle event) override {
+  IpcHandle event_ipc_handle_relaxed(EventHandle event) override {
     cudaIpcEventHandle_t handle;
     TG_CUDA_CHECK(cudaIpcGetEventHandle(&handle, event));
     return pack(handle);
   }
-  EventHandle open_event(int device, const IpcHandle& packed) override {
+  EventHandle open_event_relaxed(int device, const IpcHandle& packed) override {
     DeviceGuard guard(device);
     cudaIpcEventHandle_t handle;
     std::memcpy(&handle, packed.bytes, sizeof(handle));
@@ -435,12 +416,12 @@ class RuntimeDriver final : public Driver {
     TG_CUDA_CHECK(cudaIpcOpenEventHandle(&event, handle));
     return event;
   }
-  IpcHandle memory_ipc_handle(void* p) override {
+  IpcHandle memory_ipc_handle_relaxed(void* p) override {
     cudaIpcMemHandle_t handle;
     TG_CUDA_CHECK(cudaIpcGetMemHandle(&handle, p));
     return pack(handle);
   }
-  void* open_memory(int device, const IpcHandle& packed) override {
+  void* open_memory_relaxed(int device, const IpcHandle& packed) override {
     DeviceGuard guard(device);
     cudaIpcMemHandle_t handle;
     std::memcpy(&handle, packed.bytes, sizeof(handle));
@@ -448,7 +429,7 @@ class RuntimeDriver final : public Driver {
     TG_CUDA_CHECK(cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess));
     return p;
   }
-  void close_memory(int device, void* p) override {
+  void close_memory_relaxed(int device, void* p) override {
     DeviceGuard guard(device);
     TG_CUDA_CHECK(cudaIpcCloseMemHandle(p));
   }
@@ -471,6 +452,11 @@ class RuntimeDriver final : public Driver {
     TG_CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
     TG_CHECK(graph != nullptr, Runtime, "cuda: end_capture: the capture was spoilt by a call that it does not allow");
     return graph;
+  }
+  CaptureMode exchange_capture_mode(CaptureMode mode) noexcept override {
+    auto m = static_cast<cudaStreamCaptureMode>(mode);
+    (void)cudaThreadExchangeStreamCaptureMode(&m);
+    return static_cast<CaptureMode>(m);
   }
   CaptureState capture_state(StreamHandle stream) override {
     if (stream == nullptr) return CaptureState::None;  // it never is; asking would be an error while another one is
@@ -563,6 +549,7 @@ Driver& driver() {
 }
 
 int device_of_address(const void* p) {
+  const RelaxedCapture relaxed;
   cudaPointerAttributes a;
   if (cudaPointerGetAttributes(&a, p) != cudaSuccess) {
     (void)cudaGetLastError();

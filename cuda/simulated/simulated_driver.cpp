@@ -120,7 +120,7 @@ bool SimulatedDriver::can_access_peer(int device, int peer) {
   return device != peer;
 }
 
-void SimulatedDriver::enable_peer_access(int device, int peer) {
+void SimulatedDriver::enable_peer_access_relaxed(int device, int peer) {
   check_index(device);
   check_index(peer);
 }
@@ -262,9 +262,10 @@ std::size_t SimulatedDriver::pending(StreamHandle stream) {
 
 // --- streams ---
 
-StreamHandle SimulatedDriver::create_stream(int device, int priority) {
+StreamHandle SimulatedDriver::create_stream_relaxed(int device, int priority) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("create_stream");
   check("create_stream");
   auto stream = std::make_unique<SimulatedStream>();
   stream->device = device;
@@ -276,8 +277,9 @@ StreamHandle SimulatedDriver::create_stream(int device, int priority) {
   return handle;
 }
 
-void SimulatedDriver::destroy_stream(StreamHandle handle) {
+void SimulatedDriver::destroy_stream_relaxed(StreamHandle handle) {
   Lock lock(mutex_);
+  refuse_in_any_capture("destroy_stream");
   check("destroy_stream");
   SimulatedStream& stream = stream_of(handle);
   TG_CHECK(handle != nullptr, Runtime, "cuda: the default stream cannot be destroyed");
@@ -366,9 +368,10 @@ void SimulatedDriver::priority_range(int& least, int& greatest) {
 
 // --- events ---
 
-EventHandle SimulatedDriver::create_event(int device, unsigned flags) {
+EventHandle SimulatedDriver::create_event_relaxed(int device, unsigned flags) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("create_event");
   check("create_event");
   auto event = std::make_unique<SimulatedEvent>();
   event->device = device;
@@ -419,8 +422,9 @@ void SimulatedDriver::record_event(EventHandle handle, StreamHandle stream_handl
   push(stream, std::move(operation));
 }
 
-bool SimulatedDriver::query_event(EventHandle handle) {
+bool SimulatedDriver::query_event_relaxed(EventHandle handle) {
   Lock lock(mutex_);
+  refuse_in_any_capture("query_event");
   check("query_event");
   SimulatedEvent& event = event_of(handle);
   TG_CHECK(event.capture == 0, Runtime, "cuda: query_event: the event was recorded in a capture");
@@ -431,6 +435,7 @@ bool SimulatedDriver::query_event(EventHandle handle) {
 
 void SimulatedDriver::synchronize_event(EventHandle handle) {
   Lock lock(mutex_);
+  refuse_in_any_capture("synchronize_event");
   check("synchronize_event");
   SimulatedEvent& event = event_of(handle);
   TG_CHECK(event.capture == 0, Runtime, "cuda: synchronize_event: the event was recorded in a capture");

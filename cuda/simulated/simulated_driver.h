@@ -74,10 +74,16 @@ class TG_API SimulatedDriver final : public Driver {
 
   void enqueue(StreamHandle stream, const char* name, std::function<void()> work);
 
+  // What CUDA does with a call that a capture forbids, unless the thread is in the relaxed mode: the call fails, and
+  // the captures that forbid it are spoilt. Functions of the driver that it does so for call it themselves; doubles of
+  // libraries call it where the real ones allocate, load code or make events.
+  void forbid_in_capture(const char* call);
+
   int device_of(const void* p);  // see device_of_address
 
   bool simulated() const noexcept override { return true; }
 #define TG_DRIVER(result, name, parameters) result name parameters override;
+#define TG_DRIVER_RELAXED(result, name, parameters, arguments) result name##_relaxed parameters override;
 #include "tapegrad/cuda/runtime/driver_functions.inc"
 
  private:
@@ -120,6 +126,7 @@ class TG_API SimulatedDriver final : public Driver {
   void check_device_range(const void* p, std::size_t nbytes, const char* call);
   bool pinned_range(const void* p) const;
   void refuse_in_capture(SimulatedStream& stream, const char* call);
+  void refuse_in_any_capture(const char* call);
   uint64_t draw() noexcept;
   char* map_shared(std::size_t nbytes, uint64_t& offset);
   void unmap_shared(char* p, const Range& range);

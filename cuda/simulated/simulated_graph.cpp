@@ -1,20 +1,54 @@
 // Captures of the simulated machine: the closures in the order in which they were queued, which is one that the real
 // dependencies allow.
+#include <utility>
+
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/simulated/simulated_state.h"
 
 namespace tapegrad::cuda::simulated {
 
+namespace {
+
+thread_local CaptureMode thread_mode = CaptureMode::Global;
+
+CaptureMode mode_of(const std::string& name) {
+  TG_CHECK(name == "global" || name == "thread_local" || name == "relaxed", Value,
+           "cuda: begin_capture: the mode is one of global, thread_local, relaxed: got '{}'", name);
+  return name == "global" ? CaptureMode::Global : name == "relaxed" ? CaptureMode::Relaxed : CaptureMode::ThreadLocal;
+}
+
+}  // namespace
+
+CaptureMode SimulatedDriver::exchange_capture_mode(CaptureMode mode) noexcept {
+  return std::exchange(thread_mode, mode);
+}
+
+void SimulatedDriver::forbid_in_capture(const char* call) {
+  Lock lock(mutex_);
+  refuse_in_any_capture(call);
+}
+
+void SimulatedDriver::refuse_in_any_capture(const char* call) {
+  if (captures_.empty() || thread_mode == CaptureMode::Relaxed) return;
+  bool refused = false;
+  for (auto& [id, capture] : captures_) {
+    const bool ours = capture->thread == std::this_thread::get_id();
+    if (ours ? capture->mode == CaptureMode::Relaxed
+             : capture->mode != CaptureMode::Global || thread_mode != CaptureMode::Global)
+      continue;
+    capture->invalid = refused = true;
+  }
+  TG_CHECK(!refused, Runtime, "cuda: {}: operation not permitted when stream is capturing", call);
+}
+
 void SimulatedDriver::begin_capture(StreamHandle handle, const char* mode) {
   Lock lock(mutex_);
   check("begin_capture");
-  const std::string m = mode;
-  TG_CHECK(m == "global" || m == "thread_local" || m == "relaxed", Value,
-           "cuda: begin_capture: the mode is one of global, thread_local, relaxed: got '{}'", m);
   TG_CHECK(handle != nullptr, Runtime, "cuda: begin_capture: the default stream cannot be captured");
   SimulatedStream& stream = stream_of(handle);
   TG_CHECK(stream.capture == 0, Runtime, "cuda: begin_capture: the stream is being captured");
   auto capture = std::make_unique<Capture>();
+  capture->mode = mode_of(mode);
   capture->origin = &stream;
   capture->streams.push_back(&stream);
   stream.capture = next_handle_++;
@@ -30,6 +64,8 @@ GraphHandle SimulatedDriver::end_capture(StreamHandle handle) {
   auto it = captures_.find(stream.capture);
   TG_CHECK(it != captures_.end() && it->second->origin == &stream, Runtime,
            "cuda: end_capture: no capture was begun on this stream");
+  TG_CHECK(it->second->mode == CaptureMode::Relaxed || it->second->thread == std::this_thread::get_id(), Runtime,
+           "cuda: end_capture: attempt to terminate a thread-local capture sequence from another thread");
   std::unique_ptr<Capture> capture = std::move(it->second);
   captures_.erase(it);
   bool joined = true;

@@ -28,9 +28,10 @@ auto containing(Map& ranges, const void* p) {
 
 }  // namespace
 
-MemoryInfo SimulatedDriver::memory_info(int device) {
+MemoryInfo SimulatedDriver::memory_info_relaxed(int device) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("memory_info");
   const DeviceState& d = devices_[device];
   return {d.limit > d.used ? d.limit - d.used : 0, d.limit};
 }
@@ -46,9 +47,10 @@ void SimulatedDriver::set_memory_limit(int device, std::size_t nbytes) {
   devices_[device].limit = nbytes;
 }
 
-void* SimulatedDriver::allocate(int device, std::size_t nbytes) {
+void* SimulatedDriver::allocate_relaxed(int device, std::size_t nbytes) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("allocate");
   if (enter("allocate")) return nullptr;
   DeviceState& d = devices_[device];
   const std::size_t size = whole_pages(nbytes);
@@ -62,10 +64,11 @@ void* SimulatedDriver::allocate(int device, std::size_t nbytes) {
   return p;
 }
 
-void SimulatedDriver::free(int device, void* p) {
+void SimulatedDriver::free_relaxed(int device, void* p) {
   check_index(device);
   if (p == nullptr) return;
   Lock lock(mutex_);
+  refuse_in_any_capture("free");
   check("free");
   auto it = allocations_.find(static_cast<char*>(p));
   TG_CHECK(it != allocations_.end() && it->second.device == device, Runtime,
@@ -81,9 +84,10 @@ std::size_t SimulatedDriver::granularity(int device) {
   return options_.virtual_memory ? options_.granularity : 0;
 }
 
-void* SimulatedDriver::reserve_addresses(int device, std::size_t nbytes) {
+void* SimulatedDriver::reserve_addresses_relaxed(int device, std::size_t nbytes) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("reserve_addresses");
   check("reserve_addresses");
   TG_CHECK(nbytes > 0 && nbytes % options_.granularity == 0, Runtime,
            "cuda: reserve_addresses: the size is no multiple of {}: {}", options_.granularity, nbytes);
@@ -93,9 +97,10 @@ void* SimulatedDriver::reserve_addresses(int device, std::size_t nbytes) {
   return p;
 }
 
-void SimulatedDriver::release_addresses(int device, void* p, std::size_t nbytes) {
+void SimulatedDriver::release_addresses_relaxed(int device, void* p, std::size_t nbytes) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("release_addresses");
   check("release_addresses");
   auto it = reserved_.find(static_cast<char*>(p));
   TG_CHECK(it != reserved_.end() && it->second.nbytes == nbytes, Runtime,
@@ -107,9 +112,10 @@ void SimulatedDriver::release_addresses(int device, void* p, std::size_t nbytes)
   reserved_.erase(it);
 }
 
-PhysicalHandle SimulatedDriver::create_memory(int device, std::size_t nbytes) {
+PhysicalHandle SimulatedDriver::create_memory_relaxed(int device, std::size_t nbytes) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("create_memory");
   if (enter("create_memory")) return 0;
   TG_CHECK(nbytes > 0 && nbytes % options_.granularity == 0, Runtime,
            "cuda: create_memory: the size is no multiple of {}: {}", options_.granularity, nbytes);
@@ -121,9 +127,10 @@ PhysicalHandle SimulatedDriver::create_memory(int device, std::size_t nbytes) {
   return handle;
 }
 
-void SimulatedDriver::release_memory(int device, PhysicalHandle memory, std::size_t nbytes) {
+void SimulatedDriver::release_memory_relaxed(int device, PhysicalHandle memory, std::size_t nbytes) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("release_memory");
   check("release_memory");
   auto it = physical_.find(memory);
   TG_CHECK(it != physical_.end() && it->second.nbytes == nbytes && it->second.device == device, Runtime,
@@ -133,9 +140,10 @@ void SimulatedDriver::release_memory(int device, PhysicalHandle memory, std::siz
 }
 
 // Here the bytes belong to the address, not to the physical memory: memory that is mapped again has new contents.
-void SimulatedDriver::map(int device, void* at, PhysicalHandle memory, std::size_t nbytes) {
+void SimulatedDriver::map_relaxed(int device, void* at, PhysicalHandle memory, std::size_t nbytes) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("map");
   check("map");
   auto it = physical_.find(memory);
   TG_CHECK(it != physical_.end() && it->second.nbytes == nbytes, Runtime, "cuda: map: no such memory");
@@ -150,9 +158,10 @@ void SimulatedDriver::map(int device, void* at, PhysicalHandle memory, std::size
   mapped_[static_cast<char*>(at)] = {nbytes, device};
 }
 
-void SimulatedDriver::unmap(int device, void* at, std::size_t nbytes) {
+void SimulatedDriver::unmap_relaxed(int device, void* at, std::size_t nbytes) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("unmap");
   check("unmap");
   auto it = mapped_.find(static_cast<char*>(at));
   TG_CHECK(it != mapped_.end() && it->second.nbytes == nbytes, Runtime, "cuda: unmap: nothing is mapped there");
@@ -163,8 +172,9 @@ void SimulatedDriver::unmap(int device, void* at, std::size_t nbytes) {
 
 // --- pinned memory ---
 
-void* SimulatedDriver::allocate_pinned(std::size_t nbytes) {
+void* SimulatedDriver::allocate_pinned_relaxed(std::size_t nbytes) {
   Lock lock(mutex_);
+  refuse_in_any_capture("allocate_pinned");
   if (enter("allocate_pinned")) return nullptr;
   const std::size_t size = whole_pages(nbytes == 0 ? 1 : nbytes);
   char* p = map_pages(size, PROT_READ | PROT_WRITE);
@@ -172,8 +182,9 @@ void* SimulatedDriver::allocate_pinned(std::size_t nbytes) {
   return p;
 }
 
-void SimulatedDriver::free_pinned(void* p) {
+void SimulatedDriver::free_pinned_relaxed(void* p) {
   Lock lock(mutex_);
+  refuse_in_any_capture("free_pinned");
   check("free_pinned");
   auto it = pinned_.find(static_cast<char*>(p));
   TG_CHECK(it != pinned_.end(), Runtime, "cuda: free_pinned: not pinned memory");
@@ -182,15 +193,17 @@ void SimulatedDriver::free_pinned(void* p) {
   pinned_.erase(it);
 }
 
-void SimulatedDriver::register_pinned(void* p, std::size_t nbytes) {
+void SimulatedDriver::register_pinned_relaxed(void* p, std::size_t nbytes) {
   Lock lock(mutex_);
+  refuse_in_any_capture("register_pinned");
   check("register_pinned");
   TG_CHECK(!pinned_range(p), Runtime, "cuda: register_pinned: this memory is pinned already");
   registered_[static_cast<char*>(p)] = nbytes;
 }
 
-void SimulatedDriver::unregister_pinned(void* p) {
+void SimulatedDriver::unregister_pinned_relaxed(void* p) {
   Lock lock(mutex_);
+  refuse_in_any_capture("unregister_pinned");
   check("unregister_pinned");
   TG_CHECK(registered_.erase(static_cast<char*>(p)) == 1, Runtime, "cuda: unregister_pinned: not registered");
 }
@@ -205,8 +218,9 @@ bool SimulatedDriver::pinned_range(const void* p) const {
 
 void* SimulatedDriver::device_address(void* pinned) { return pinned; }
 
-bool SimulatedDriver::is_pinned(const void* p) {
+bool SimulatedDriver::is_pinned_relaxed(const void* p) {
   Lock lock(mutex_);
+  refuse_in_any_capture("is_pinned");
   return pinned_range(p);
 }
 

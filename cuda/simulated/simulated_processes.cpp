@@ -92,17 +92,19 @@ char* SimulatedDriver::open_shared(const IpcHandle& handle, const char* call, in
 
 // --- memory ---
 
-IpcHandle SimulatedDriver::memory_ipc_handle(void* p) {
+IpcHandle SimulatedDriver::memory_ipc_handle_relaxed(void* p) {
   Lock lock(mutex_);
+  refuse_in_any_capture("memory_ipc_handle");
   check("memory_ipc_handle");
   auto it = allocations_.find(static_cast<char*>(p));
   TG_CHECK(it != allocations_.end(), Runtime, "cuda: memory_ipc_handle: not memory of `allocate`");
   return pack(it->second.offset, it->second.nbytes);
 }
 
-void* SimulatedDriver::open_memory(int device, const IpcHandle& handle) {
+void* SimulatedDriver::open_memory_relaxed(int device, const IpcHandle& handle) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("open_memory");
   check("open_memory");
   int pid = 0;
   uint64_t offset = 0;
@@ -112,9 +114,10 @@ void* SimulatedDriver::open_memory(int device, const IpcHandle& handle) {
   return p;
 }
 
-void SimulatedDriver::close_memory(int device, void* p) {
+void SimulatedDriver::close_memory_relaxed(int device, void* p) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("close_memory");
   check("close_memory");
   auto it = opened_.find(static_cast<char*>(p));
   TG_CHECK(it != opened_.end(), Runtime, "cuda: close_memory: not what open_memory gave");
@@ -142,8 +145,9 @@ void SimulatedDriver::erase_event(EventHandle handle) {
   events_.erase(it);
 }
 
-IpcHandle SimulatedDriver::event_ipc_handle(EventHandle handle) {
+IpcHandle SimulatedDriver::event_ipc_handle_relaxed(EventHandle handle) {
   Lock lock(mutex_);
+  refuse_in_any_capture("event_ipc_handle");
   check("event_ipc_handle");
   SimulatedEvent& event = event_of(handle);
   TG_CHECK(event.flags & kEventInterprocess && event.owner == 0, Runtime,
@@ -152,9 +156,10 @@ IpcHandle SimulatedDriver::event_ipc_handle(EventHandle handle) {
   return pack(event.offset, kPage);
 }
 
-EventHandle SimulatedDriver::open_event(int device, const IpcHandle& given) {
+EventHandle SimulatedDriver::open_event_relaxed(int device, const IpcHandle& given) {
   check_index(device);
   Lock lock(mutex_);
+  refuse_in_any_capture("open_event");
   check("open_event");
   auto event = std::make_unique<SimulatedEvent>();
   std::size_t nbytes = 0;

@@ -73,6 +73,8 @@ struct SimulatedDriver::Capture {
   std::vector<SimulatedStream*> streams;
   std::shared_ptr<SimulatedGraph> graph = std::make_shared<SimulatedGraph>();
   bool invalid = false;
+  CaptureMode mode = CaptureMode::Global;
+  std::thread::id thread = std::this_thread::get_id();
 };
 
 }  // namespace tapegrad::cuda::simulated

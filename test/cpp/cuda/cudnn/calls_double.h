@@ -7,6 +7,7 @@
 
 #include "tapegrad/aten/cudnn_switches.h"
 #include "tapegrad/cuda/cudnn/calls.h"
+#include "tapegrad/cuda/simulated/simulated_driver.h"
 
 namespace cudnn_double {
 
@@ -14,7 +15,9 @@ inline const char* error_string(int status) {
   return status == tapegrad::cuda::cudnn_calls::kExecutionFailed ? "EXECUTION_FAILED" : "OTHER";
 }
 inline void last_error(char* message, size_t size) { std::strncpy(message, "why it was", size); }
-inline int exchange_capture_mode(int*) { return 0; }
+
+// As cuDNN does in any call that may be the first: it allocates, loads code or makes events.
+inline void may_be_first(const char* call) { tapegrad::cuda::simulated::simulated_driver().forbid_in_capture(call); }
 
 inline void reset_switches() {
   using tapegrad::CudnnSwitch;

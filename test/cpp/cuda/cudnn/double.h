@@ -99,6 +99,7 @@ inline const std::vector<int>& required(int type) {
 }
 
 inline int create(void** handle) {
+  may_be_first("cudnnCreate");
   ++state().handles;
   *handle = &state();
   return kSuccess;
@@ -142,6 +143,7 @@ inline int set(void* p, int attribute, int type, int64_t count, const void* valu
 }
 
 inline int finalize(void* p) {
+  may_be_first("cudnnBackendFinalize");
   auto& o = *static_cast<Object*>(p);
   for (int attribute : required(o.type))
     if (!o.numbers.contains(attribute)) return kBadParameters;
@@ -261,6 +263,7 @@ void convolve(Object& operation, const std::map<int64_t, T*>& data) {
 }
 
 inline int execute(void* handle, void* plan, void* pack) {
+  may_be_first("cudnnBackendExecute");
   if (handle != &state()) return kBadParameters;
   auto& o = *static_cast<Object*>(plan);
   auto& given = *static_cast<Object*>(pack);
@@ -301,7 +304,7 @@ inline int execute(void* handle, void* plan, void* pack) {
 }
 
 inline const Functions* functions() {
-  static const Functions all{{create, set_stream, error_string, last_error, exchange_capture_mode},
+  static const Functions all{{create, set_stream, error_string, last_error},
                              version,
                              create_descriptor,
                              destroy_descriptor,

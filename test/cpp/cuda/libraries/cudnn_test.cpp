@@ -46,9 +46,12 @@ const Functions* find_library() {
     return nullptr;
   }
   static Functions all;
-  const auto find = [&]<class F>(F*& function, const char* name) {
-    function = reinterpret_cast<F*>(dlsym(library, name));
-    if (function == nullptr) why_not = dlerror();
+  bool complete = true;
+  const auto find = [&](auto& function, const char* name) {
+    void* const symbol = dlsym(library, name);
+    function.assign(symbol);
+    complete &= symbol != nullptr;
+    if (symbol == nullptr) why_not = dlerror();
   };
   find(all.version, "cudnnGetVersion");
   find(all.create, "cudnnCreate");
@@ -61,8 +64,7 @@ const Functions* find_library() {
   find(all.execute, "cudnnBackendExecute");
   find(all.error_string, "cudnnGetErrorString");
   find(all.last_error, "cudnnGetLastErrorString");
-  all.exchange_capture_mode = [](int*) { return 0; };
-  return why_not.empty() || all.last_error != nullptr ? &all : nullptr;
+  return complete ? &all : nullptr;
 }
 
 const Functions* library() {

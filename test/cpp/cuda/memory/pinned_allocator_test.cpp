@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <cstring>
+#include <thread>
 
 #include "tapegrad/c10/error.h"
 #include "tapegrad/cuda/simulated/simulated_driver.h"
@@ -65,4 +66,28 @@ TEST_CASE("when pinned memory is out, what is cached is given back first") {
   a.free(p);
   CHECK_NOTHROW(a.free(a.allocate(1 << 22)));
   CHECK_THROWS_AS(a.allocate(size_t{1} << 61), Error);
+}
+
+TEST_CASE("pinned memory is asked for, freed and given back while another thread captures") {
+  simulated::SimulatedDriver driver;
+  PinnedAllocator a(driver);
+  const StreamHandle captured = driver.create_stream(0, 0), other = driver.create_stream(0, 0);
+  auto* device = static_cast<char*>(driver.allocate(0, 4096));
+  driver.begin_capture(captured, "global");
+  std::thread([&] {
+    for (int i = 0; i < 3; ++i) {
+      void* p = a.allocate(1000);  // from the second on, it asks whether the copies are done
+      std::memset(p, 1, 1000);
+      driver.copy(device, p, 1000, CopyKind::HostToDevice, other);
+      a.note_use(p, {other, 0});
+      a.free(p);
+    }
+    driver.fail_at("allocate_pinned", 1);
+    a.free(a.allocate(1 << 20));  // which gives the rest back first, and waits for it
+    a.empty_cache();
+  }).join();
+  CHECK(driver.capture_state(captured) == CaptureState::Active);
+  driver.destroy_graph(driver.end_capture(captured));
+  CHECK(a.stats().reserved == 0);
+  driver.free(0, device);
 }

@@ -18,7 +18,7 @@
 namespace cudnn_networks_double {
 
 using namespace tapegrad::cuda::cudnn_rnn;
-using cudnn_double::error_string, cudnn_double::exchange_capture_mode, cudnn_double::last_error;
+using cudnn_double::error_string, cudnn_double::last_error, cudnn_double::may_be_first;
 
 struct Dropout {
   float rate = -1;
@@ -76,6 +76,7 @@ int destroy_descriptor(void* p) {
 // Two handles can be told apart.
 inline char handle_tags[64];
 inline int create(void** handle) {
+  may_be_first("cudnnCreate");
   *handle = &handle_tags[state().handles++];
   return kSuccess;
 }
@@ -149,6 +150,7 @@ inline int weight_bytes(void* handle, void* network, size_t* bytes) {
 }
 inline int find_weight(void* handle, void* network, int32_t at, size_t bytes, const void* weights, int32_t which,
                        void* matrix, void** matrix_at, void* bias, void** bias_at) {
+  may_be_first("cudnnGetRNNWeightParams");
   const Network& n = *static_cast<Network*>(network);
   const plain_network::Sizes s = sizes_of(n);
   size_t expected = 0;
@@ -289,6 +291,7 @@ inline int forward(void* handle, void* network, int mode, const int32_t* device_
                    void* y_data, void* y, void* h, const void* hx, void* hy, void* c, const void* cx, void* cy,
                    size_t bytes, const void* weights, size_t workspace_bytes, void* workspace, size_t reserve_bytes,
                    void* reserve) {
+  may_be_first("cudnnRNNForward");
   const Task t(handle, network, device_lengths, x_data, y_data, h, c, bytes, weights, workspace_bytes, workspace, mode);
   ++state().forwards;
   state().used.push_back(t.network);
@@ -320,6 +323,7 @@ inline int backward_data(void* handle, void* network, const int32_t* device_leng
                          const void* dy, void* x_data, void* dx, void* h, const void* hx, const void* dhy, void* dhx,
                          void* c, const void* cx, const void* dcy, void* dcx, size_t bytes, const void* weights,
                          size_t workspace_bytes, void* workspace, size_t, void* reserve) {
+  may_be_first("cudnnRNNBackwardData_v8");
   const Task t(handle, network, device_lengths, x_data, y_data, h, c, bytes, weights, workspace_bytes, workspace,
                kTraining);
   ++state().backwards;
@@ -348,6 +352,7 @@ inline int backward_data(void* handle, void* network, const int32_t* device_leng
 inline int backward_weights(void* handle, void* network, int mode, const int32_t* device_lengths, void* x_data,
                             const void* x, void* h, const void* hx, void* y_data, const void* y, size_t bytes,
                             void* dweights, size_t workspace_bytes, void* workspace, size_t, void* reserve) {
+  may_be_first("cudnnRNNBackwardWeights_v8");
   Shape cells = *static_cast<Shape*>(h);
   const auto* n = static_cast<Network*>(network);
   cells.sizes[2] = n->hidden;
@@ -374,7 +379,7 @@ inline int backward_weights(void* handle, void* network, int mode, const int32_t
 }
 
 inline const Functions* functions() {
-  static const Functions all{{create, set_stream, error_string, last_error, exchange_capture_mode},
+  static const Functions all{{create, set_stream, error_string, last_error},
                              create_descriptor<Dropout>,
                              destroy_descriptor<Dropout>,
                              set_dropout,

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <cstring>
+#include <thread>
 
 #include "tapegrad/c10/error.h"
 
@@ -183,4 +184,91 @@ TEST_CASE("a capture is spoilt by waits and by work that is not joined") {
   d.enqueue(b, "", [] {});
   CHECK(error_of([&] { d.end_capture(a); }).find("unjoined work") != std::string::npos);
   CHECK(d.capture_state(b) == CaptureState::None);
+}
+
+TEST_CASE("calls that put nothing into a graph spoil no capture, of whichever thread") {
+  SimulatedDriver d;
+  const size_t nbytes = d.granularity(0);
+  const StreamHandle a = d.create_stream(0, 0), b = d.create_stream(0, 0);
+  const EventHandle passed = d.create_event(0, kEventPlain);
+  d.record_event(passed, b);
+  const auto all_of_them = [&] {
+    (void)d.memory_info(0);
+    d.enable_peer_access(0, 0);
+    d.free(0, d.allocate(0, 100));
+    void* const addresses = d.reserve_addresses(0, nbytes);
+    const PhysicalHandle memory = d.create_memory(0, nbytes);
+    d.map(0, addresses, memory, nbytes);
+    d.unmap(0, addresses, nbytes);
+    d.release_memory(0, memory, nbytes);
+    d.release_addresses(0, addresses, nbytes);
+    void* const pinned = d.allocate_pinned(100);
+    (void)d.is_pinned(pinned);
+    d.free_pinned(pinned);
+    int own[16];
+    d.register_pinned(own, sizeof(own));
+    d.unregister_pinned(own);
+    d.destroy_stream(d.create_stream(0, 0));
+    const EventHandle shared = d.create_event(0, kEventInterprocess);
+    (void)d.event_ipc_handle(shared);
+    d.destroy_event(shared);
+    (void)d.query_event(passed);
+    (void)d.has_passed(passed, true);  // as the allocators wait
+    void* const opened = d.allocate(0, 100);
+    (void)d.memory_ipc_handle(opened);
+    d.free(0, opened);
+  };
+  for (const char* mode : {"global", "thread_local", "relaxed"}) {
+    CAPTURE(mode);
+    d.begin_capture(a, mode);
+    CHECK(error_of(all_of_them) == "");
+    CHECK(d.capture_state(a) == CaptureState::Active);
+    std::thread([&] { CHECK(error_of(all_of_them) == ""); }).join();
+    CHECK(d.capture_state(a) == CaptureState::Active);
+    CHECK_NOTHROW(d.destroy_graph(d.end_capture(a)));
+  }
+}
+
+TEST_CASE("what a capture forbids depends on its mode, its thread, and the mode of the thread that calls") {
+  SimulatedDriver d;
+  const StreamHandle a = d.create_stream(0, 0);
+  const auto forbidden = [&] { return error_of([&] { d.forbid_in_capture("load"); }) != ""; };
+  for (const bool other_thread : {false, true})
+    for (const CaptureMode mine : {CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed})
+      for (const char* mode : {"global", "thread_local", "relaxed"}) {
+        CAPTURE(other_thread, static_cast<int>(mine), mode);
+        d.begin_capture(a, mode);
+        bool refused = false;
+        const auto call = [&] {
+          const CaptureMode before = d.exchange_capture_mode(mine);
+          refused = forbidden();
+          CHECK(d.exchange_capture_mode(before) == mine);
+        };
+        if (other_thread)
+          std::thread(call).join();
+        else
+          call();
+        const bool expected =
+            mine != CaptureMode::Relaxed && (other_thread ? mine == CaptureMode::Global && mode == std::string("global")
+                                                          : mode != std::string("relaxed"));
+        CHECK(refused == expected);
+        CHECK((d.capture_state(a) == CaptureState::Invalid) == expected);
+        CHECK(error_of([&] { d.destroy_graph(d.end_capture(a)); }).empty() == !expected);
+      }
+  // Guards may stand within each other.
+  d.begin_capture(a, "global");
+  {
+    const RelaxedCapture outer(d);
+    {
+      const RelaxedCapture inner(d);
+    }
+    CHECK_FALSE(forbidden());
+  }
+  CHECK(forbidden());
+  CHECK_THROWS_AS(d.end_capture(a), Error);
+  d.begin_capture(a, "thread_local");
+  std::thread([&] {
+    CHECK(error_of([&] { d.end_capture(a); }).find("from another thread") != std::string::npos);
+  }).join();
+  d.destroy_graph(d.end_capture(a));
 }
