@@ -214,7 +214,7 @@ def test_large_matrices_without_a_solution():
                 close(tg.linalg.det(x.cuda()), tg.linalg.det(x))
         assert tg.linalg.slogdet(singular.cuda()).logabsdet[1].item() == -float("inf")
         both(tg.linalg.cholesky, indefinite)
-        for value in (float("nan"), float("inf"), -float("inf"), 0.0):
+        for value in (float("nan"), -float("inf"), 0.0, *([float("inf")] if SIMULATED else [])):  # what becomes of inf / inf is up to the library
             bad = spd.clone()
             bad[1, 7, 7] = value
             close(tg.linalg.cholesky_ex(bad.cuda()).info, tg.linalg.cholesky_ex(bad).info)
@@ -306,6 +306,8 @@ def test_what_goes_to_the_library_and_what_does_not():
             assert calls("lu") == 0
             tg.linalg.inv(a[:15].cuda())
             assert calls("lu") == 15
+        for i in range(tg.cuda.device_count()):
+            tg.testing.assert_close(tg.linalg.inv(a[0].to(f"cuda:{i}")).cpu(), tg.linalg.inv(a[0]), rtol=1e-9, atol=1e-9)
         # A capture goes without it, and has the same results.
         x = a[0].cuda()
         out, solved = tg.empty_like(x), tg.empty_like(x)
