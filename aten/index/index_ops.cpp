@@ -94,7 +94,7 @@ Tensor index_put(const Tensor& input, TensorSpan indices, const Tensor& values, 
 }
 
 const Tensor& index_put_(const Tensor& self, TensorSpan indices, const Tensor& values, bool accumulate) {
-  if (TG_UNLIKELY(is_expanded(self))) return put_expanded(self, indices, values, accumulate), self;
+  if (TG_UNLIKELY(!self.is_sparse() && is_expanded(self))) return put_expanded(self, indices, values, accumulate), self;
   const int at = only_mask(indices);
   if (at >= 0) {
     const Tensor& mask = indices[static_cast<size_t>(at)];
