@@ -239,22 +239,23 @@ void spread_windows(const Windows& w, int64_t override_, const T* output, T* inp
   });
 }
 
-void means(const Windows& w, size_t spatial, int64_t override_, const Tensor& any_input, const Tensor& out) {
-  if (pool_channels::mean_windows(w, any_input, spatial, override_, out)) return;
-  const Tensor input = contiguous_or_copy(any_input);
+// Kernels of planes, f(from, to), on operands of any layout.
+template <class F>
+void on_planes(const Tensor& any_from, const Tensor& out, F&& f) {
+  const Tensor from = contiguous_or_copy(any_from);
   in_planes(out, [&](const Tensor& planes) {
-    dispatch_real(out.dtype(),
-                  [&]<class T>() { mean_windows<T>(w, override_, target_of<T>(input), target_of<T>(planes)); });
+    dispatch_real(out.dtype(), [&]<class T>() { f(target_of<T>(from), target_of<T>(planes)); });
   });
 }
 
-void mean_grads(const Windows& w, size_t spatial, int64_t override_, const Tensor& any_output, const Tensor& out) {
-  if (pool_channels::mean_grad(w, any_output, spatial, override_, out)) return;
-  const Tensor output = contiguous_or_copy(any_output);
-  in_planes(out, [&](const Tensor& planes) {
-    dispatch_real(out.dtype(),
-                  [&]<class T>() { spread_windows<T>(w, override_, target_of<T>(output), target_of<T>(planes)); });
-  });
+void means(const Windows& w, size_t spatial, int64_t override_, const Tensor& input, const Tensor& out) {
+  if (!pool_channels::mean_windows(w, input, spatial, override_, out))
+    on_planes(input, out, [&](auto* from, auto* to) { mean_windows(w, override_, from, to); });
+}
+
+void mean_grads(const Windows& w, size_t spatial, int64_t override_, const Tensor& output, const Tensor& out) {
+  if (!pool_channels::mean_grad(w, output, spatial, override_, out))
+    on_planes(output, out, [&](auto* from, auto* to) { spread_windows(w, override_, from, to); });
 }
 
 }  // namespace
