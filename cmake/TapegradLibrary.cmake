@@ -29,9 +29,12 @@ endforeach()
 # objects come first and the widest instruction set last.
 # What is called rarely, or does much beneath one call, is compiled for size (-Os: 0.67 MB less of libtapegrad, measured 2026-11-27): layers,
 # groups of processes, formulas of gradients, programs, the dispatch of operators that do much. Not linear algebra, where small matrices took a
-# fifth longer, nor rules of batches (3 %), nor what records, compares and plans small steps (a sixth).
+# fifth longer, nor rules of batches (3 %), losses, softmax, attention and steps of optimizers (5 to 14 % of small calls), unique (2 to 3 times),
+# nor what records, compares and plans small steps (a sixth).
+# With what is for size in the bindings, fewer versions and copies of loops below, and norms of complex64 by those of complex128: 1.2 MB less, 1.00 of the
+# time of 20 small calls and 0.97 to 1.04 of 90 others, by families (zen5-avx512, 2026-11-27; the slowest are logcumsumexp, 1.1, and norms of complex64 by a power, 1.2).
 set(small ${TG_SOURCES})
-list(FILTER small INCLUDE REGEX "/autograd/(formulas/|gradcheck)|/aten/calculus/|/aten/quantized/scaled|/aten/record/(again|order|program|tracer|chain/fuse|chain/loop|device/)|/distributed/(store|group)/|/nn/([^/]*\\.cpp$|data/|files/|layers/|utils/|optim/(schedules|cycles|optimizers))|/src/nn_|/src/ops_(calculus|decompose|fft|fold|pool|quantized|rnn|solve|sort|special|upsample)_")
+list(FILTER small INCLUDE REGEX "/autograd/(formulas/|gradcheck|profiler/)|/aten/(calculus|fft|pool|random|sparse|upsample)/|/aten/quantized/scaled|/aten/record/(again|order|program|tracer|chain/fuse|chain/loop|device/)|/distributed/|/multiprocessing/|/nn/([^/]*\\.cpp$|data/|files/|layers/|utils/|optim/(schedules|cycles|optimizers))|/src/nn_|/src/ops_(calculus|conv|decompose|fft|fold|index|norm|pool|quantized|random|rnn|scan|solve|sort|special|upsample)_")
 set(baseline ${TG_SOURCES})
 list(REMOVE_ITEM baseline ${small})
 set(objects "")
@@ -58,16 +61,18 @@ set(generated_kernels ${TG_KERNEL_SOURCES})
 list(FILTER generated_kernels INCLUDE REGEX "^${TG_GEN_DIR}/")
 set(kernels ${TG_KERNEL_SOURCES})
 list(FILTER kernels EXCLUDE REGEX "^${TG_GEN_DIR}/")
-# g++ would make several copies of the loops here, by conditions and strides that their callers have told apart by hand: half of the code, no
-# faster (measured 2026-11-27; Fourier transforms, optimizers, indexing and linspace do get slower without).
-set_source_files_properties(aten/rnn/packed_product_cpu.cpp PROPERTIES
+# g++ would make several copies of the loops here, by conditions and strides that their callers have told apart by hand: up to half of the code, no
+# faster (measured 2026-11-27; Fourier transforms, optimizers, indexing, linspace, products of integers of 8 bits and of few rows do get slower without).
+set(few_versions ${TG_KERNEL_SOURCES})
+list(FILTER few_versions INCLUDE REGEX "aten/(conv/conv|index/search|linalg/factor/small_spectral|norm/(batch|group)_norm|pool/avg_pool|reduce/extreme|rnn/(layer_grad|packed_product)|scan/scan)_cpu")
+set_property(SOURCE ${few_versions} APPEND PROPERTY
   COMPILE_OPTIONS "$<$<CXX_COMPILER_ID:GNU>:-fno-unswitch-loops;-fno-split-loops;-fno-version-loops-for-strides>")
 if(NOT TG_SANITIZE)
   # What is left when a loop's vectors are done is a loop of its own here, and not a copy of its body for each element: a twelfth of the code
   # (0.98 of the time in the geometric mean of 456 cases, measured 2026-11-27; distances do get slower).
   set(few_copies ${TG_KERNEL_SOURCES})
-  list(FILTER few_copies INCLUDE REGEX "aten/(attention/attention|create/create|loss/cross_entropy|norm/(batch|group)_norm|pool/avg_pool|quantized/(int8|weight_only)|random/(discrete|multinomial|random)|reduce/extreme|rnn/(layer|layer_grad)|scan/scan|softmax/softmax)_cpu|src/reduce_")
-  set_source_files_properties(${few_copies} PROPERTIES
+  list(FILTER few_copies INCLUDE REGEX "aten/(attention/attention|conv/conv|copy/convert_complex|create/create|linalg/product/gemm|loss/cross_entropy|norm/(batch|group)_norm|pool/avg_pool|quantized/(int8|weight_only)|random/(discrete|multinomial|random)|reduce/extreme|rnn/(layer|layer_grad|packed_product)|scan/scan|softmax/softmax)_cpu|src/reduce_")
+  set_property(SOURCE ${few_copies} APPEND PROPERTY
     COMPILE_OPTIONS "$<$<CXX_COMPILER_ID:GNU>:--param=max-completely-peel-times=8;--param=max-completely-peeled-insns=100>")
 endif()
 if(TG_ISAS STREQUAL "avx2;avx512" AND NOT TG_SANITIZE)
@@ -75,7 +80,7 @@ if(TG_ISAS STREQUAL "avx2;avx512" AND NOT TG_SANITIZE)
   # 0.5 to 1 of the time, max_pool1d 1.2, topk 0.75 of float32, 0.9 of bfloat16 and 1.5 to 1.9 of 64 bits, which is 0.4 to 0.65 of PyTorch's
   # still; sorts 1.0): compiled for AVX2 twice, which the linker makes one of (--icf below).
   set(narrow ${TG_KERNEL_SOURCES})
-  list(FILTER narrow INCLUDE REGEX "aten/(conv/fold|index/bag|loss/(ctc|nll)|pad/pad|pool/(fractional|max_pool)|random/rejection|sort/sort|upsample/grid_sample)_cpu|src/pointwise_special_(i0|shifted)")
+  list(FILTER narrow INCLUDE REGEX "aten/(conv/fold|index/bag|join/join|loss/(ctc|nll)|pad/pad|pool/(fractional|max_pool)|random/rejection|sort/(select|sort)|upsample/grid_sample)_cpu|src/pointwise_special_(i0|shifted)")
   set_source_files_properties(${narrow} PROPERTIES
     COMPILE_OPTIONS "${TG_ISA_FLAGS_avx2};-mprefer-vector-width=256" SKIP_PRECOMPILE_HEADERS ON)
 endif()
@@ -115,7 +120,8 @@ target_link_libraries(tapegrad PUBLIC fmt::fmt Threads::Threads)
 target_link_libraries(tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_flags>
   "${SLEEF_LIBRARY}" ${TG_DNNL_LIBRARY} ${TG_GOMP_LIBRARY} "${ZLIB_LIBRARIES}" ${CMAKE_DL_LIBS})
 if(NOT TG_SANITIZE)
-  target_link_options(tapegrad PRIVATE -Wl,--no-undefined)
+  # Calls within the library go straight to their functions, and not through a table that is filled when it is loaded.
+  target_link_options(tapegrad PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic-functions)
 endif()
 if(MOLD_PROGRAM AND NOT TG_SANITIZE)
   # Functions of one code are one: 0.27 MB less (measured 2026-11-26; dropping functions that nobody calls, --gc-sections, gives 2 kB).

@@ -42,7 +42,7 @@ if(TG_BINDING_SOURCES)
   target_compile_options(_C PRIVATE ${TG_BASELINE_FLAGS})
   if(NOT TG_SANITIZE)  # what does much beneath one call, as in TapegradLibrary.cmake
     set(small ${TG_BINDING_SOURCES})
-    list(FILTER small INCLUDE REGEX "/(distributed/|runtime/cuda)|/py_(calculus|conv|decompose|fft|pool|quantized|rnn|solve|sort|special|upsample)\\.cpp$")
+    list(FILTER small INCLUDE REGEX "/bindings/((distributed|exchange|runtime)/|record/program)|/py_(calculus|conv|decompose|fft|index|matrix|norm|pool|quantized|random|rnn|scan|solve|sort|special|upsample)\\.cpp$")
     set_source_files_properties(${small} PROPERTIES COMPILE_OPTIONS -Os SKIP_PRECOMPILE_HEADERS ON)
   endif()
   tg_precompile(_C tapegrad/bindings/tensor/tensor_object.h tapegrad/bindings/arguments/args.h tapegrad/bindings/interpreter/errors.h

@@ -82,7 +82,11 @@ class Run:
         self.round = 0
         self.history: dict[str, list[float]] = {}
         self.extra: dict = {}  # plain numbers and tensors of an example's own
-        self.interrupted, self.bar = False, None
+        self.interrupts, self.bar = [], None
+
+    @property
+    def interrupted(self) -> bool:
+        return bool(self.interrupts)
 
     def save(self) -> None:
         os.makedirs(os.path.dirname(os.path.abspath(self.options.checkpoint)), exist_ok=True)
@@ -113,7 +117,7 @@ class Run:
         if self.options.resume:
             self._resume(total, unit)
         begin, first, saved, told = time.perf_counter(), self.round, time.perf_counter(), False
-        with self._interruptible(), progress(range(self.round, total), unit, self.options.quiet or not bar, total=total,
+        with remembered_interrupts(self.interrupts, self.seconds is not None), progress(range(self.round, total), unit, self.options.quiet or not bar, total=total,
                                              initial=self.round) as numbers:
             self.bar = numbers
             for number in numbers:
@@ -147,24 +151,6 @@ class Run:
         print(f"resuming after {unit} {self.round} of {total}" if self.round < total else
               f"the run is complete, all {total} {unit}s of it: nothing is left to train ({self.options.checkpoint})")
 
-    @contextlib.contextmanager
-    def _interruptible(self):
-        """Inside, the first Ctrl-C is remembered, so that a checkpoint is that of a whole round."""
-        def remember(*_) -> None:
-            if self.interrupted:
-                raise KeyboardInterrupt
-            self.interrupted = True
-
-        ours = self.seconds is not None and threading.current_thread() is threading.main_thread() \
-            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if ours:
-            signal.signal(signal.SIGINT, remember)
-        try:
-            yield
-        finally:
-            if ours:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-
     def _show(self, numbers, unit, total, bar) -> None:
         if self.options.quiet or not bar:
             return
@@ -175,6 +161,24 @@ class Run:
             numbers.set_postfix_str(text, refresh=False)
         elif self.round % max(1, total // 20) == 0 or self.round == total:
             print(f"{unit} {self.round}/{total}: {text}", flush=True)
+
+
+@contextlib.contextmanager
+def remembered_interrupts(interrupts: list, wanted: bool = True):
+    """Inside, the first Ctrl-C is put into a list, so that a checkpoint is that of a whole round. The next one is raised."""
+    def remember(*_) -> None:
+        if interrupts:
+            raise KeyboardInterrupt
+        interrupts.append(True)
+
+    ours = wanted and threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def stoppable(main):
@@ -217,6 +221,8 @@ def many_processes():
                 yield
             except Stopped as stopped:
                 print(stopped)
+                if stopped.code:
+                    raise SystemExit(stopped.code) from None
             except KeyboardInterrupt:  # of all ranks the first tells
                 if dist.get_rank() != 0:
                     raise SystemExit(130) from None

@@ -178,6 +178,9 @@ TG_HD inline double magnitude_of(T x) {
   else
     return math::magnitude(static_cast<double>(x));
 }
+// Of complex64, which is rarely reduced so, by the loops of complex128: the magnitudes are of doubles anyway.
+template <template <class> class Norm, class T>
+using wide_norm = Norm<std::conditional_t<std::is_same_v<T, complex64_t>, complex128_t, T>>;
 template <class T>
 struct norm_sum {
   using Acc = double;
@@ -192,6 +195,7 @@ struct norm_0 : norm_sum<T> {
 };
 template <class T>
 struct norm_1 : norm_sum<T> {
+  using Wide = wide_norm<tapegrad::fn::norm_1, T>;
   TG_HD double step(double a, T x) const { return a + magnitude_of(x); }
   TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(a); }
 };
@@ -224,8 +228,12 @@ struct norm_2 : norm_sum<T> {
 };
 template <class T>
 struct norm_p : norm_sum<T> {
+  using Wide = wide_norm<tapegrad::fn::norm_p, T>;
+  static constexpr bool kRare = true;
   double p;
   explicit norm_p(double exponent) : p(exponent) {}
+  template <class Other>
+  explicit norm_p(const norm_p<Other>& other) : p(other.p) {}
   TG_HD double step(double a, T x) const { return a + math::pow(magnitude_of(x), p); }
   TG_HD math::real_t<T> finish(double a, int64_t) const { return static_cast<math::real_t<T>>(math::pow(a, 1 / p)); }
 };
@@ -238,9 +246,12 @@ struct norm_extreme {
   TG_HD math::real_t<T> finish(Acc a, int64_t) const { return static_cast<math::real_t<T>>(a); }
 };
 template <class T>
-struct norm_max : norm_extreme<T, true> {};
+struct norm_max : norm_extreme<T, true> {
+  using Wide = wide_norm<tapegrad::fn::norm_max, T>;
+};
 template <class T>
 struct norm_min : norm_extreme<T, false> {
+  using Wide = wide_norm<tapegrad::fn::norm_min, T>;
   static constexpr bool kRare = true;
 };
 

@@ -232,7 +232,7 @@ def _method_row(op: Op, by_name, module, python: str, function: str) -> str:
     forms, own = forms_of(op, by_name), function == op.name and module is not None
     texts = [parameters(row, args[module is None:], own, typed=False) for row, args in forms]
     listed = "\n".join(f"{python}({text})" for text in texts) + "\n\n" if len(texts) > 1 else ""
-    text = join_params("$self" * (module is None), texts[0] if len(texts) == 1 else "*args, **kwargs")
+    text = join_params("$self" * (module is None), texts[0] if len({tuple(a.name for a in args) for _, args in forms}) == 1 else "*args, **kwargs")
     doc = cpp_text(f"{python}({text})\n--\n\n{'In place: ' * (function != op.name)}{listed}{op.get('doc').strip()}\n")
     return f'    {{"{python}", as_c_function({"method" if module is None else "function"}_{function}), METH_FASTCALL | METH_KEYWORDS, {doc}}},'
 

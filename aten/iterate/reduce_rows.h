@@ -505,7 +505,11 @@ void run(const reduce::Iterator& it, const F& functor) {
   if constexpr (requires { typename F::Nonzero; }) {
     return run_on_bits<typename F::Nonzero>(it, is_half(it.input_dtype) ? it.input_dtype : dtype_of_v<T>);
   } else if constexpr (has_wide<F>) {
-    return run<typename ElementOf<typename F::Wide>::type>(it, typename F::Wide{});
+    using Wide = typename F::Wide;
+    if constexpr (std::is_empty_v<F>)
+      return run<typename ElementOf<Wide>::type>(it, Wide{});
+    else
+      return run<typename ElementOf<Wide>::type>(it, Wide(functor));
   } else {
     if constexpr (std::is_same_v<T, float> && !requires { F::kRare; }) {
       if (it.input_dtype == DType::bfloat16) return run_on<T, F, BFloat16>(it, functor);

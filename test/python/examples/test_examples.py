@@ -200,6 +200,21 @@ def test_ctrl_c_ends_after_the_round_with_a_checkpoint(tmp_path):
     assert tg.load(checkpoint)["values"]["round"] == number
 
 
+def test_ctrl_c_in_one_of_many_processes_stops_all_with_a_checkpoint(example, tmp_path, monkeypatch, capsys):
+    module = example("fsdp_gpt")
+    update = module.update
+    monkeypatch.setattr(module, "update", lambda model, optimizer, x, y, step, options: (
+        os.kill(os.getpid(), signal.SIGINT) if step == 2 else None, update(model, optimizer, x, y, step, options))[1])
+    small = ["--steps", "50", "--length", "8", "--layers", "1", "--heads", "1", "--width", "8", "--batch-size", "2", "--quiet", "--checkpoint", str(tmp_path / "run")]
+    with pytest.raises(SystemExit) as ended:
+        module.main(small)
+    assert ended.value.code == 130
+    assert f"interrupted after step 3; checkpoint: {tmp_path / 'run'}, --resume goes on from it" in capsys.readouterr().out
+    monkeypatch.setattr(module, "update", update)
+    module.main([*small, "--resume", "--stop-after", "4"])
+    assert "resuming after step 3" in capsys.readouterr().out
+
+
 def test_ctrl_c_while_the_last_checkpoint_is_written_is_not_lost(example, tmp_path, monkeypatch, capsys):
     module = example("recommender")
     save = module.common.Run.save
