@@ -40,6 +40,13 @@ def _reorder_tensors_as(tensors, ordered_tensors) -> tuple:
     return tuple(next(queues[t.type()]) for t in ordered_tensors)
 
 
+def _rebuild_sparse_tensor(layout, data):
+    """A sparse tensor of a layout from its parts, as PyTorch's files name it."""
+    from ._files.torch_names import _rebuild_sparse
+
+    return _rebuild_sparse(layout, data)
+
+
 def _element_size(dtype) -> int:
     """Bytes of an element."""
     return dtype.itemsize

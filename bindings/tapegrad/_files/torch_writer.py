@@ -18,6 +18,7 @@ import numpy as np
 from .. import Size, Tensor, uint8
 from .. import device as device_type
 from .. import dtype as dtype_type
+from .. import layout as layout_type
 from .._root.sparse import compressed_parts
 from ..nn.parameter import Buffer, Parameter, is_lazy
 from ..nn.recurrent import RNNBase
@@ -209,8 +210,10 @@ class _Stream:
             self.name(f"torch.{place}" if place else "torch", name)
         elif (named := objects.class_named(value)) is not None:
             self.name("torch.nn" if named[0].startswith("tapegrad.nn") else named[0], named[1])
+        elif isinstance(value, layout_type):
+            self.layout(value)
         elif (named := objects.global_named(value)) is not None:
-            self.name(*named)
+            self.global_name(*named)
         elif (parts := objects.reduced(value, path)) is not None:
             self.reduced(value, parts, path)
         else:
@@ -230,6 +233,14 @@ class _Stream:
             self.write(state, path)
             self.put(b"b")
 
+    def layout(self, layout) -> None:
+        self.call("torch.serialization", "_get_layout", f"torch.{str(layout).rpartition('.')[2]}")
+
+    def global_name(self, module: str, name: str) -> None:
+        """Of a function, by PyTorch's name where it is of this library."""
+        top, dot, rest = module.partition(".")
+        self.name(f"torch{dot}{rest}" if top == "tapegrad" else module, name)
+
     def reduced(self, value, parts, path: str) -> None:
         """An object of the program's own, as pickle writes it."""
         function, args, state, elements, pairs = parts
@@ -238,7 +249,7 @@ class _Stream:
             self.values(args[1:], path)
             self.put(b"\x81")
         else:
-            self.name(*objects.global_named(function))
+            self.global_name(*objects.global_named(function))
             self.values(args, path)
             self.put(b"R")
         self.remember(value)
@@ -308,7 +319,7 @@ class _Stream:
         self.put(b"R")
 
     def sparse(self, t, path: str, requires_grad: bool) -> None:
-        self.call("torch.serialization", "_get_layout", f"torch.{str(t.layout).rpartition('.')[2]}")
+        self.layout(t.layout)
         self.put(b"(")
         parts = [t._indices(), t._values()] if t.is_sparse else compressed_parts(t)[1:]
         for at, part in enumerate(parts):

@@ -233,6 +233,10 @@ class Open(enum.Enum):
     def _missing_(cls, value):
         print("a lookup ran")
 
+class Spoofed:
+    def __reduce_ex__(self, protocol):
+        return torch._utils._rebuild_sparse_tensor, (torch.sparse_csr, (torch.tensor([3, 1]), torch.tensor([0]), torch.ones(1), (1, 1)))
+
 def refused(file, sentence):
     try:
         torch.load(file, weights_only=False)
@@ -255,6 +259,8 @@ if __name__ == "__main__":
     for name in "guarded.pt", "guarded.bin":  # is written, and no method runs for a file unless it is allowed
         torch.save(Guarded(), name)
         refused(name, "add_safe_globals([Guarded])")
+    torch.save(Spoofed(), "spoofed.pt")
+    refused("spoofed.pt", "`crow_indices[..., 0] == 0` is not satisfied")
     torch.save(Bare(), "bare.pt")
     Bare.__setstate__ = Guarded.__setstate__
     refused("bare.pt", "__main__.Bare")
