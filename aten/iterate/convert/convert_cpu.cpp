@@ -6,40 +6,11 @@
 #include <utility>
 
 #include "tapegrad/aten/copy/convert.h"
-#include "tapegrad/aten/iterate/blocks/half_blocks.h"
 #include "tapegrad/aten/iterate/convert/cast.h"
 #include "tapegrad/aten/iterate/convert/stored.h"
 
 namespace tapegrad::cpu::TG_ISA {
 namespace {
-
-// Between float and a 16-bit format blocks go by the processor's own conversions.
-template <class To, class From>
-constexpr bool in_blocks =
-    (std::is_same_v<From, float> && is_half_type<To>) || (std::is_same_v<To, float> && is_half_type<From>);
-
-template <class To, class From>
-TG_INLINE void convert_block(const From* src, To* dst) {
-  if constexpr (std::is_same_v<From, float>)
-    half_blocks::store(src, dst);
-  else
-    half_blocks::load(src, dst);
-}
-
-template <class To, class From>
-[[gnu::flatten]] void convert_in_blocks(void* to, const void* from, int64_t n) {
-  constexpr int64_t kBlock = half_blocks::kBlock;
-  const auto* src = static_cast<const From*>(from);
-  auto* dst = static_cast<To*>(to);
-  int64_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) convert_block(src + i, dst + i);
-  if (i < n && n >= kBlock) {  // the last block converts some elements again
-    convert_block(src + n - kBlock, dst + n - kBlock);
-    return;
-  }
-#pragma GCC ivdep
-  for (; i < n; ++i) dst[i] = cast_element<To>(src[i]);
-}
 
 // Gathers and scatters are limited by loads, not by the conversion: one element at a time.
 template <class To, class From>
@@ -104,8 +75,6 @@ template <class To, class From>
 constexpr ConvertRow own_row() {
   if constexpr (std::is_same_v<To, From>)
     return [](void* to, const void* from, int64_t n) { std::memcpy(to, from, static_cast<size_t>(n) * sizeof(To)); };
-  else if constexpr (in_blocks<To, From>)
-    return &convert_in_blocks<To, From>;
   else
     return nullptr;
 }
