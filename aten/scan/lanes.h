@@ -234,10 +234,17 @@ inline LaneGroup chunk_group(int64_t start) {
   return g;
 }
 
-// kLanes values of C in registers, as parts of at most a cache line.
+// kLanes values of C in registers, as parts of a vector at most: of wider ones g++ 12 compares one number at a time.
+#if defined(__AVX512F__)
+inline constexpr size_t kVectorBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr size_t kVectorBytes = 32;
+#else
+inline constexpr size_t kVectorBytes = 16;
+#endif
 template <class C>
 struct Pack {
-  static constexpr int kPerPart = static_cast<int>(sizeof(C) * kLanes > 64 ? 64 / sizeof(C) : kLanes);
+  static constexpr int kPerPart = static_cast<int>(std::min<size_t>(kVectorBytes / sizeof(C), kLanes));
   static constexpr int kParts = static_cast<int>(kLanes) / kPerPart;
   typedef C Part __attribute__((vector_size(kPerPart * sizeof(C))));
   Part part[kParts];
