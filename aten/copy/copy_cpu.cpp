@@ -89,8 +89,35 @@ void copy_transposed(StridedLoop<2> loop, int dense) {
   });
 }
 
+// Each element of the source a few times in succession: a run for each of them would be short.
+template <class T>
+void copy_repeated(StridedLoop<2> loop) {
+  constexpr int64_t kSize = sizeof(T);
+  const int last = --loop.ndim - 1;
+  const int64_t times = loop.shape[loop.ndim], ts = loop.strides[0][last], fs = loop.strides[1][last];
+  loop.numel /= times;
+  parallel_for(0, loop.numel, grain_of(sizeof(T)) / times, [&](int64_t begin, int64_t end) {
+    loop.for_runs(begin, end, [&](char* const* p, int64_t n) {
+      if (times == 2 && ts == 2 * kSize && fs == kSize) {
+        T* __restrict t = reinterpret_cast<T*>(p[0]);
+        const T* f = reinterpret_cast<const T*>(p[1]);
+        for (int64_t i = 0; i < n; ++i) t[2 * i] = t[2 * i + 1] = f[i];
+        return;
+      }
+      for (int64_t i = 0; i < n; ++i) {
+        const T value = *reinterpret_cast<const T*>(p[1] + i * fs);
+        T* t = reinterpret_cast<T*>(p[0] + i * ts);
+        for (int64_t k = 0; k < times; ++k) t[k] = value;
+      }
+    });
+  });
+}
+
 template <class T>
 void copy_same_dtype(const StridedLoop<2>& loop) {
+  if (const int d = loop.ndim - 1;
+      d > 0 && loop.strides[1][d] == 0 && loop.strides[0][d] == static_cast<int64_t>(sizeof(T)) && loop.shape[d] <= 16)
+    return copy_repeated<T>(loop);
   if (int dense = dense_source_dim<T>(loop); dense >= 0) return copy_transposed<T>(loop, dense);
   const int last = loop.ndim - 1;
   const int64_t ts = loop.strides[0][last], fs = loop.strides[1][last];

@@ -83,3 +83,18 @@ def test_gradients_of_extremes(shape):
                 assert np.array_equal(b.grad.numpy(), a.grad.numpy())
                 c = tg.tensor(x.numpy(), requires_grad=True)
                 assert tg.autograd.gradgradcheck(lambda t, f=f, d=dim, k=keepdim: getattr(tg, f)(t * t, d, k)[0], c)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "bfloat16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("times", [1, 2, 3, 16, 17])
+def test_repeated_elements(dtype, times):
+    """Of sources of any strides, broadcast ones too, and in parts of several threads."""
+    base = torch.arange(7 * 5 * 33).reshape(7, 5, 33).to(getattr(torch, dtype))
+    mine = tg.tensor(base.tolist(), dtype=getattr(tg, dtype))
+    for part in (lambda x: x, lambda x: x.transpose(0, 2), lambda x: x[:, ::2, ::3], lambda x: x[:, :1].expand(7, 5, 33), lambda x: x[0, 0], lambda x: x[:, 2:2], lambda x: x.repeat(9, 1, 1)):
+        want, got = part(base), part(mine)
+        for dim in range(want.dim()):
+            assert got.repeat_interleave(times, dim).tolist() == want.repeat_interleave(times, dim).tolist()
+        wide = tg.empty((*want.shape, 2 * times), dtype=got.dtype)
+        wide[..., ::2].copy_(got[..., None].expand(*want.shape, times))  # a target with steps
+        assert wide[..., ::2].tolist() == want[..., None].expand(*want.shape, times).tolist()
