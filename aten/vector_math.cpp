@@ -4,6 +4,8 @@
 #include <cmath>
 
 extern "C" {
+double tg_short_sin(double x) noexcept { return std::sin(x); }
+double tg_short_cos(double x) noexcept { return std::cos(x); }
 float tg_short_erff(float x) noexcept { return std::erf(x); }
 float tg_short_expf(float x) noexcept { return std::exp(x); }
 float tg_short_logf(float x) noexcept { return std::log(x); }

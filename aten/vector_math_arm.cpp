@@ -1,6 +1,6 @@
 // The vector functions that g++ calls when it vectorises a loop over sinf, cosf, ... for NEON: _ZGVnN4v_sinf (four
-// floats), _ZGVnN2v_sinf (two), _ZGVnN2v_sin (two doubles), by SLEEF's own. The float forms of exp, log, erf and tanh
-// are in vector_math_cpu.cpp.
+// floats), _ZGVnN2v_sinf (two), _ZGVnN2v_sin (two doubles), by SLEEF's own. The float forms of exp, expm1, log, erf and
+// tanh are in vector_math_cpu.cpp.
 //
 // SLEEF's libsleefgnuabi defines some of these names, but not the halves, and as functions of the common calling
 // convention: g++ expects the vector one, in which a function keeps q8 to q23, and would lose values there.
@@ -17,9 +17,10 @@
   TG_VECTOR_CALL float32x2_t _ZGVnN2v_##name##f(float32x2_t x) {                                             \
     return vget_low_f32(Sleef_##name##f4##ulp##advsimd(vcombine_f32(x, x)));                                 \
   }
-#define TG_ONE_DOUBLE(name, ulp)                           \
+#define TG_ONE_DOUBLE_AS(as, name, ulp)                    \
   float64x2_t Sleef_##name##d2##ulp##advsimd(float64x2_t); \
-  TG_VECTOR_CALL float64x2_t _ZGVnN2v_##name(float64x2_t x) { return Sleef_##name##d2##ulp##advsimd(x); }
+  TG_VECTOR_CALL float64x2_t _ZGVnN2v_##as(float64x2_t x) { return Sleef_##name##d2##ulp##advsimd(x); }
+#define TG_ONE_DOUBLE(name, ulp) TG_ONE_DOUBLE_AS(name, name, ulp)
 #define TG_ONE(name, ulp) \
   TG_ONE_FLOAT(name, ulp) \
   TG_ONE_DOUBLE(name, ulp)
@@ -37,9 +38,11 @@
   }
 
 extern "C" {
+TG_ONE_DOUBLE_AS(tg_short_sin, sin, _u35)
+TG_ONE_DOUBLE_AS(tg_short_cos, cos, _u35)
 TG_ONE_DOUBLE(exp, _u10)
 TG_ONE(exp2, _u10)
-TG_ONE(expm1, _u10)
+TG_ONE_DOUBLE(expm1, _u10)
 TG_ONE_DOUBLE(log, _u10)
 TG_ONE(log2, _u10)
 TG_ONE(log10, _u10)

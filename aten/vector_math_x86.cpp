@@ -1,6 +1,6 @@
 // The vector functions that g++ calls when it vectorises a loop over sinf, cosf, ... : their names in the
 // vector function ABI (_ZGVeN16v_sinf: AVX-512, 16 lanes) as jumps to SLEEF's own (Sleef_sinf16_u10avx512f). The float
-// forms of exp, log, erf and tanh, powf with 16 lanes and fmodf with 8 and 16, are in vector_math_cpu.cpp.
+// forms of exp, expm1, log, erf and tanh, powf with 16 lanes and fmodf with 8 and 16, are in vector_math_cpu.cpp.
 //
 // SLEEF's libsleefgnuabi defines these names, too, but so does glibc's libmvec, with four times the error: the first
 // one that a process loads is used by all libraries, and a mixture of both crashes in the dynamic linker. Hidden
@@ -31,16 +31,19 @@
 #define TG_VECTOR_FLOAT(name, args, ulp) \
   TG_VECTOR_FLOAT_AVX2(name, args, ulp)  \
   TG_JUMP("_ZGVeN16" args "_" name "f", "Sleef_" name "f16" ulp "avx512f")
-#define TG_VECTOR_DOUBLE(name, args, ulp)                            \
-  TG_JUMP("_ZGVbN2" args "_" name, "Sleef_" name "d2" ulp "avx2128") \
-  TG_JUMP("_ZGVcN4" args "_" name, "Sleef_" name "d4" ulp "avx2")    \
-  TG_JUMP("_ZGVdN4" args "_" name, "Sleef_" name "d4" ulp "avx2")    \
-  TG_JUMP("_ZGVeN8" args "_" name, "Sleef_" name "d8" ulp "avx512f")
+#define TG_VECTOR_DOUBLE_AS(as, name, args, ulp)                   \
+  TG_JUMP("_ZGVbN2" args "_" as, "Sleef_" name "d2" ulp "avx2128") \
+  TG_JUMP("_ZGVcN4" args "_" as, "Sleef_" name "d4" ulp "avx2")    \
+  TG_JUMP("_ZGVdN4" args "_" as, "Sleef_" name "d4" ulp "avx2")    \
+  TG_JUMP("_ZGVeN8" args "_" as, "Sleef_" name "d8" ulp "avx512f")
+#define TG_VECTOR_DOUBLE(name, args, ulp) TG_VECTOR_DOUBLE_AS(name, name, args, ulp)
 #define TG_VECTOR_MATH(name, args, ulp) TG_VECTOR_FLOAT(name, args, ulp) TG_VECTOR_DOUBLE(name, args, ulp)
 
+TG_VECTOR_DOUBLE_AS("tg_short_sin", "sin", "v", "_u35")
+TG_VECTOR_DOUBLE_AS("tg_short_cos", "cos", "v", "_u35")
 TG_VECTOR_DOUBLE("exp", "v", "_u10")
 TG_VECTOR_MATH("exp2", "v", "_u10")
-TG_VECTOR_MATH("expm1", "v", "_u10")
+TG_VECTOR_DOUBLE("expm1", "v", "_u10")
 TG_VECTOR_DOUBLE("log", "v", "_u10")
 TG_VECTOR_MATH("log2", "v", "_u10")
 TG_VECTOR_MATH("log10", "v", "_u10")

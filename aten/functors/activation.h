@@ -83,7 +83,8 @@ struct elu {
   T alpha, scale, input_scale;
   static constexpr int kCost = 8;
   TG_HD T operator()(T x) const {
-    const T e = math::expm1(x * input_scale) * (alpha * scale);
+    const T low = T(0) < x ? T(0) : x;  // a vector of zeros is fast
+    const T e = math::expm1(low * input_scale) * (alpha * scale);
     return x < T(0) ? e : x * scale;
   }
 };
@@ -102,7 +103,8 @@ struct celu {
   T alpha;
   static constexpr int kCost = 8;
   TG_HD T operator()(T x) const {
-    const T e = math::expm1(x / alpha) * alpha;
+    const T low = T(0) < x ? T(0) : x;
+    const T e = math::expm1(low / alpha) * alpha;
     return x < T(0) ? e : x;
   }
 };

@@ -2,6 +2,7 @@
 // real arguments, entropy. Computed in double.
 #pragma once
 
+#include "tapegrad/aten/functors/bessel_series.h"
 #include "tapegrad/aten/functors/special.h"
 
 namespace tapegrad::fn {
@@ -12,23 +13,51 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 inline constexpr double kSqrtHalf = 0.707106781186547524401;
 
-// exp(x^2) erfc(x). The square is taken with its rounding error, which the exponential would magnify; from 25 on the
-// expansion DLMF 7.12.1.
-TG_HD inline double erfcx(double x) {
-  if (x >= 25) {
-    const double s = 1 / (2 * x * x);
-    return (1 - s * (1 - 3 * s * (1 - 5 * s * (1 - 7 * s * (1 - 9 * s))))) * 0.564189583547756286948 / x;
+// exp(m^2) erfc(m) for m >= 0: (1 + 2 m) times it as a Chebyshev series in (m - 2.5) / (m + 2.5) (M. M. Shepherd and
+// J. G. Laframboise, Mathematics of Computation 36 (1981)), with coefficients computed as bessel_series.h says.
+template <class T>
+TG_HD inline double right_erfcx(double m) {
+  constexpr double kSeries[] = {
+      1.1771189339755784,      0.014212740827323321,    -0.10037710257743795,    0.048384221974957707,
+      -0.012607425531069104,   0.0016421555334706596,   5.2927052289800507e-5,   -5.1060883784098266e-5,
+      2.371428558502003e-6,    1.5839410905182581e-6,   -1.2483958211750847e-7,  -6.0456573213360395e-8,
+      4.0925941245210135e-9,   2.7374094237187244e-9,   -4.5886933716003756e-11, -1.3187750369729464e-10,
+      -8.2680908061203317e-12, 5.9379251241790285e-12,  1.0596357288540175e-12,  -1.9892259921437084e-13,
+      -8.4746531091109811e-14, -2.5183343701669511e-16, 4.9749719937912606e-15,  7.9883454287885684e-16,
+      -1.7595071895673926e-16, -8.1563419075116741e-17};
+  constexpr auto series = bessel::series<T, 14>(kSeries);
+  if constexpr (sizeof(T) <= 4) {  // one division; infinity is beyond what float tells from it
+    const double near = m > 1e60 ? 1e60 : m, root = near + 2.5, slope = 1 + 2 * near, r = 1 / (root * slope);
+    return series(1 - 5 * slope * r) * root * r;
   }
-  if (x < -26.7) return kInfinity;
-  const double square = x * x;
-  const double error = __builtin_fma(x, x, -square);
-  return math::exp(square) * (1 + error) * math::erfc(x);
+  return series(1 - 5 / (m + 2.5)) / (1 + 2 * m);
 }
-TG_HD inline double ndtr(double x) { return 0.5 * math::erfc(-x * kSqrtHalf); }
+// exp(sign x^2) for |x| up to 40, beyond which neither sign has a number for it. The square is taken with its rounding
+// error, which the exponential would magnify.
+TG_HD inline double exp_square(double x, double sign) {
+  const double m = math::magnitude(x), near = m > 40 ? 40 : m, square = near * near;
+  return math::exp(sign * square) * (1 + sign * __builtin_fma(near, near, -square));
+}
+// exp(x^2) erfc(x); left of 0 by erfc(x) = 2 - erfc(-x).
+template <class T>
+TG_HD inline double erfcx(double x) {
+  const double right = right_erfcx<T>(math::magnitude(x));
+  return x < 0 ? 2 * exp_square(x, 1) - right : right;
+}
+// Half of exp(-x^2 / 2) right_erfcx(|x| / sqrt 2) is the smaller one of the probabilities on both sides.
+template <class T>
+TG_HD inline double ndtr(double x) {
+  const double half = right_erfcx<T>(math::magnitude(x) * kSqrtHalf) / 2;
+  const double outside = half * exp_square(x * kSqrtHalf, -1);
+  return x < 0 ? outside : 1 - outside;
+}
+template <class T>
 TG_HD inline double log_ndtr(double x) {
-  if (x < -1) return math::log(erfcx(-x * kSqrtHalf) / 2) - x * x / 2;
-  return math::log1p(-math::erfc(x * kSqrtHalf) / 2);
+  const double half = right_erfcx<T>(math::magnitude(x) * kSqrtHalf) / 2;
+  const double left = math::log(half) - x * x / 2, right = math::log1p(-half * exp_square(x * kSqrtHalf, -1));
+  return x < 0 ? left : right;
 }
+template <class T>
 TG_HD inline double ndtri(double p) {
   if (!(p >= 0 && p <= 1)) return kNaN;
   if (p == 0) return -kInfinity;
@@ -130,15 +159,15 @@ TG_HD inline double zeta(double s, double q) {
 
 }  // namespace probability
 
-#define TG_PROBABILITY(name, cost)                                                                      \
-  template <class T>                                                                                    \
-  struct name {                                                                                         \
-    static constexpr int kCost = cost;                                                                  \
-    TG_HD T operator()(T x) const { return static_cast<T>(probability::name(static_cast<double>(x))); } \
+#define TG_PROBABILITY(name, cost)                                                                         \
+  template <class T>                                                                                       \
+  struct name {                                                                                            \
+    static constexpr int kCost = cost;                                                                     \
+    TG_HD T operator()(T x) const { return static_cast<T>(probability::name<T>(static_cast<double>(x))); } \
   };
-TG_PROBABILITY(erfcx, 30)
-TG_PROBABILITY(ndtr, 20)
-TG_PROBABILITY(log_ndtr, 40)
+TG_PROBABILITY(erfcx, 45)
+TG_PROBABILITY(ndtr, 45)
+TG_PROBABILITY(log_ndtr, 45)
 TG_PROBABILITY(ndtri, 30)
 #undef TG_PROBABILITY
 

@@ -34,10 +34,28 @@ TG_HD inline double digamma_of(double x) {
       (1.0 / 12 - s * (1.0 / 120 - s * (1.0 / 252 - s * (1.0 / 240 - s * (1.0 / 132 - s * (691.0 / 32760 - s / 12))))));
   return shift + math::log(x) - 0.5 / x - series;
 }
+// The same for float without branches: six steps of the recurrence for every number, as one fraction.
+TG_HD inline double digamma_of_float(double x) {
+  const double y = x < 0 ? 1 - x : x;
+  const double a = 2 * y + 1, b = y * (y + 1), c = 2 * y + 5, d = (y + 2) * (y + 3), e = 2 * y + 9,
+               f = (y + 4) * (y + 5);
+  const double steps = (a * d * f + b * (c * f + e * d)) / (b * d * f);
+  const double r = 1 / (y + 6), s = r * r;
+  const double series = s * (1.0 / 12 - s * (1.0 / 120 - s * (1.0 / 252 - s * (1.0 / 240 - s * (1.0 / 132)))));
+  const double right = math::log(y + 6) - 0.5 * r - series - steps, fraction = x - math::trunc(x);
+  const double left = right - math::kPi / math::tan(x < 0 ? math::kPi * fraction : 1);
+  const double pole =
+      x == 0 ? math::copysign(std::numeric_limits<double>::infinity(), -x) : std::numeric_limits<double>::quiet_NaN();
+  const double value = x > std::numeric_limits<float>::max() ? x : x < 0 ? left : right;
+  return (x <= 0) & (fraction == 0) ? pole : value;
+}
 template <class T>
 struct digamma {
-  static constexpr int kCost = 40;
-  TG_HD T operator()(T x) const { return static_cast<T>(digamma_of(static_cast<double>(x))); }
+  static constexpr int kCost = 45;
+  TG_HD T operator()(T x) const {
+    return static_cast<T>(sizeof(T) <= 4 ? digamma_of_float(static_cast<double>(x))
+                                         : digamma_of(static_cast<double>(x)));
+  }
 };
 
 // Hurwitz' zeta function sum over k >= 0 of (q + k)^-s, for s > 1 and q > 0: ten terms, then the Euler-Maclaurin
@@ -116,7 +134,9 @@ TG_HD inline double polynomial(const double (&c)[N], double x) {
   for (int i = N - 2; i >= 0; --i) r = r * x + c[i];
   return r;
 }
-// The normal quantile at 1/2 + q, where `tail` is the smaller of the probabilities on both sides.
+// The normal quantile at 1/2 + q, where `tail` is the smaller of the probabilities on both sides; without kFar it is
+// 1e-11 at least, as float's, and there are no branches.
+template <bool kFar = true>
 TG_HD inline double normal_quantile(double q, double tail) {
   constexpr double a[] = {3.3871328727963666080e0,  1.3314166789178437745e+2, 1.9715909503065514427e+3,
                           1.3731693765509461125e+4, 4.5921953931549871457e+4, 6.7265770927008700853e+4,
@@ -151,6 +171,12 @@ TG_HD inline double normal_quantile(double q, double tail) {
                           1.84631831751005468180e-5,
                           1.42151175831644588870e-7,
                           2.04426310338993978564e-15};
+  if constexpr (!kFar) {
+    const bool near = math::magnitude(q) <= 0.425;
+    const double r = near ? 0.180625 - q * q : math::sqrt(-math::log(tail)) - 1.6;
+    const double top = near ? q * polynomial(a, r) : math::copysign(polynomial(c, r), q);
+    return top / (near ? polynomial(b, r) : polynomial(d, r));
+  }
   if (math::magnitude(q) <= 0.425) {
     const double r = 0.180625 - q * q;
     return q * polynomial(a, r) / polynomial(b, r);
@@ -160,17 +186,19 @@ TG_HD inline double normal_quantile(double q, double tail) {
       r <= 5 ? polynomial(c, r - 1.6) / polynomial(d, r - 1.6) : polynomial(e, r - 5) / polynomial(f, r - 5);
   return math::copysign(value, q);
 }
+template <class T>
 TG_HD inline double erfinv_of(double x) {
   constexpr double kSqrtHalf = 0.707106781186547524401;
-  const double m = math::magnitude(x);
-  if (!(m <= 1)) return std::numeric_limits<double>::quiet_NaN();
-  if (m == 1) return math::copysign(std::numeric_limits<double>::infinity(), x);
-  return normal_quantile(x / 2, (1 - m) / 2) * kSqrtHalf;
+  const double m = math::magnitude(x), inside = m < 1 ? x : 0;
+  const double edge =
+      m == 1 ? math::copysign(std::numeric_limits<double>::infinity(), x) : std::numeric_limits<double>::quiet_NaN();
+  const double value = normal_quantile<(sizeof(T) > 4)>(inside / 2, (1 - math::magnitude(inside)) / 2) * kSqrtHalf;
+  return m < 1 ? value : edge;
 }
 template <class T>
 struct erfinv {
   static constexpr int kCost = 24;
-  TG_HD T operator()(T x) const { return static_cast<T>(erfinv_of(static_cast<double>(x))); }
+  TG_HD T operator()(T x) const { return static_cast<T>(erfinv_of<T>(static_cast<double>(x))); }
 };
 
 // log(x / (1 - x)); a bound eps >= 0 keeps x within [eps, 1 - eps], a negative one leaves it alone.

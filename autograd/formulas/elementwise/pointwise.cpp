@@ -2,11 +2,13 @@
 
 #include "tapegrad/aten/functions_activation.h"
 #include "tapegrad/aten/functions_compare.h"
+#include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_create.h"
 #include "tapegrad/aten/functions_maths.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_special.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/c10/dispatch/modes.h"
 
 #include <cmath>
 #include <limits>
@@ -81,19 +83,28 @@ Tensor atan2_denominator(const Tensor& input, const Tensor& other) {
 
 // sqrt(pi) x erfcx(x) - 1 for x >= 8 as a function of 1 / (2 x^2) (DLMF 7.12.1).
 static Tensor mills_rest(const Tensor& s) {
-  Tensor sum = s * -25 + 1;
-  for (int odd = 23; odd >= 3; odd -= 2) sum = s * -odd * sum + 1;
+  const int last = s.dtype() == DType::float64 ? 25 : 13;
+  Tensor sum = s * -last + 1;
+  for (int odd = last - 2; odd >= 3; odd -= 2) sum = s * -odd * sum + 1;
   return neg(s) * sum;
 }
 
 Tensor erfcx_backward(const Tensor& grad, const Tensor& input, const Tensor& result) {
-  // 2 x erfcx(x) - 2 / sqrt(pi), whose terms cancel for large x.
+  // 2 x erfcx(x) - 2 / sqrt(pi), whose terms cancel for large x; in double there are enough digits up to 1000.
+  if (!grad_enabled() && input.dtype() != DType::float64) {
+    const Tensor x = to(input, DType::float64), s = square(reciprocal(x)) * 0.5;
+    const Tensor slope = where(x > 1000, s * (s * 3 - 1) * kTwoOverSqrtPi, x * erfcx(x) * 2 - kTwoOverSqrtPi);
+    return to(to(grad, DType::float64) * slope, input.dtype());
+  }
   const Tensor large = reciprocal(clamp_min(input, 8));
   const Tensor tail = mills_rest(square(large) * 0.5) * kTwoOverSqrtPi;
   return grad * where(input > 8, tail, result * masked_fill(input, input > 8, 0) * 2 - kTwoOverSqrtPi);
 }
 
 Tensor log_ndtr_backward(const Tensor& grad, const Tensor& input) {
+  // sqrt(2 / pi) / erfcx(-x / sqrt 2), in double since its square has to be exact.
+  if (!grad_enabled() && input.dtype() != DType::float64)
+    return to(to(grad, DType::float64) * kSqrt2OverPi / erfcx(to(input, DType::float64) * -kSqrtHalf), input.dtype());
   // The density over the distribution function: left of 0 both go to 0, and their scaled quotient does not.
   const Tensor left = clamp(input, -12, 0), right = masked_fill(input, input < 0, 0), far = clamp_max(input, -12);
   const Tensor density = exp(square(right) * -0.5) * kInvSqrt2Pi;

@@ -16,7 +16,7 @@ def _ulps(got, exact):
 
 
 @pytest.mark.parametrize("name, bound, low, high",
-                         [("exp", 1.2, -87, 88), ("exp", 1.2, -1, 1), ("log", 1.1, 1e-38, 3e38), ("log", 1.1, 0.3, 3), ("log", 1.1, 1e-45, 2e-38), ("erf", 1.6, -5, 5), ("erf", 1.6, -0.3, 0.3), ("tanh", 1.5, -11, 11), ("tanh", 1.5, -0.7, 0.7)])
+                         [("exp", 1.2, -87, 88), ("exp", 1.2, -1, 1), ("log", 1.1, 1e-38, 3e38), ("log", 1.1, 0.3, 3), ("log", 1.1, 1e-45, 2e-38), ("erf", 1.6, -5, 5), ("erf", 1.6, -0.3, 0.3), ("tanh", 1.5, -11, 11), ("tanh", 1.5, -0.7, 0.7), ("expm1", 1.2, -17.5, 88.7), ("expm1", 1.1, -1, 1), ("expm1", 0.6, -1e-3, 1e-3)])
 def test_errors(name, bound, low, high):
     x = tg.linspace(low, high, 200_003)
     assert _ulps(getattr(tg, name)(x).numpy(), getattr(tg, name)(x.double()).numpy()) < bound
@@ -106,3 +106,28 @@ def test_clamp_lets_nan_win():
     assert x.clamp(2, 1)[1:4].tolist() == [1, 1, 1]
     assert tg.nn.functional.hardtanh(x)[:4].nan_to_num(7).tolist() == [7, -1, 0.5, 1]
     assert tg.nn.functional.hardswish(x)[0].isnan()
+
+
+def test_special_values_of_expm1():
+    x = [0.0, -0.0, 1e-45, -1e-45, 1e-38, inf, -inf, nan, 88.7, 88.73, -104.0, -17.4, -25.0, 3e38, -3e38]
+    exact = np.expm1(np.array(x, dtype=np.float32).astype(np.float64))
+    found = tg.expm1(tg.tensor(x)).numpy()
+    with np.errstate(over="ignore"):
+        np.testing.assert_allclose(found, exact.astype(np.float32), rtol=2e-7, atol=0)
+    np.testing.assert_array_equal(np.signbit(found[:5]), [False, True, False, True, False])
+
+
+def test_digamma_and_erfinv_of_float32():
+    """Without branches, to the last place of float64's results; poles, ends and NaN."""
+    x = np.concatenate([np.geomspace(1e-30, 1e30, 2001), np.linspace(-9.97, -0.03, 333) + 1e-3, np.linspace(0.5, 8, 999)]).astype(np.float32)
+    exact = tg.digamma(tg.tensor(x.astype(np.float64))).numpy()
+    found = tg.digamma(tg.tensor(x)).numpy()
+    assert np.max(np.abs(found - exact) / np.maximum(np.abs(exact), 1)) < 1e-7
+    found = tg.digamma(tg.tensor([0.0, -0.0, -3.0, inf, -inf, nan, 3e38])).numpy()
+    np.testing.assert_array_equal(found, np.array([-inf, inf, nan, inf, nan, nan, np.log(3e38)], dtype=np.float32))
+    x = np.concatenate([np.linspace(-1, 1, 4001)[1:-1], 1 - np.geomspace(6e-8, 0.2, 500), np.geomspace(1e-40, 1e-3, 300)]).astype(np.float32)
+    x = x[np.abs(x) < 1]
+    assert _ulps(tg.erfinv(tg.tensor(x)).numpy(), tg.erfinv(tg.tensor(x.astype(np.float64))).numpy()) < 0.6
+    found = tg.erfinv(tg.tensor([0.0, -0.0, 1, -1, 1.0000001, -2, nan, inf])).numpy()
+    np.testing.assert_array_equal(found, [0, 0, inf, -inf, nan, nan, nan, nan])
+    assert np.signbit(found[1]) and not np.signbit(found[0])
