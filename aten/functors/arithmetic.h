@@ -1,6 +1,8 @@
 // Sums, products, quotients, powers and their relatives.
 #pragma once
 
+#include <cstring>
+
 #include "tapegrad/aten/functors/math.h"
 
 #if defined(__x86_64__) && !defined(__CUDACC__)
@@ -148,8 +150,19 @@ struct lcm {
 };
 template <class T>
 struct nextafter {
-  static constexpr int kCost = 8;
-  TG_HD T operator()(T a, T b) const { return math::nextafter(a, b); }
+  static constexpr int kCost = 4;
+  // Neighbours of one sign differ by one in their bits.
+  TG_HD T operator()(T a, T b) const {
+    using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+    Bits bits = 0;
+    memcpy(&bits, &a, sizeof bits);
+    bits += (a < b) == (a > T(0)) ? 1 : -1;
+    T moved = 0;
+    memcpy(&moved, &bits, sizeof moved);
+    const T from_zero = math::copysign(std::numeric_limits<T>::denorm_min(), b);
+    const T result = a == b ? b : a == T(0) ? from_zero : moved;
+    return __builtin_isunordered(a, b) ? a + b : result;
+  }
 };
 
 template <class T>

@@ -118,7 +118,6 @@ TG_REAL2(atan2)
 TG_REAL2(hypot)
 TG_REAL2(fmod)
 TG_REAL2(copysign)
-TG_REAL2(nextafter)
 #undef TG_REAL2
 
 template <class T>
@@ -234,26 +233,28 @@ TG_HD inline T conj(T a) {
 // The larger and the smaller one; NaN wins.
 template <class T>
 TG_HD inline T maximum(T a, T b) {
+  const T larger = a > b ? a : b;  // b where one is NaN
   if constexpr (std::is_floating_point_v<T>)
-    return ((a > b) | (a != a)) ? a : b;
+    return a != a ? a : larger;
   else
-    return a > b ? a : b;
+    return larger;
 }
 template <class T>
 TG_HD inline T minimum(T a, T b) {
+  const T smaller = a < b ? a : b;
   if constexpr (std::is_floating_point_v<T>)
-    return ((a < b) | (a != a)) ? a : b;
+    return a != a ? a : smaller;
   else
-    return a < b ? a : b;
+    return smaller;
 }
 
 // x limited to [low, high]; where low > high it is high. NaN wins. (As minimum of maximum g++ makes branches of it.)
 template <class T>
 TG_HD inline T clamp(T x, T low, T high) {
-  const T raised = x > low ? x : low;
-  const T limited = raised < high ? raised : high;  // NaN where high is
+  const T raised = low > x ? low : x;  // NaN where x is
+  const T limited = high < raised ? high : raised;
   if constexpr (std::is_floating_point_v<T>)
-    return __builtin_isunordered(x, low) ? x + low : limited;
+    return __builtin_isunordered(low, high) ? low + high : limited;  // of numbers, once for all elements
   else
     return limited;
 }

@@ -51,6 +51,12 @@ struct nansum : sum<T> {
   using Steps = std::conditional_t<std::is_integral_v<T>, sum<T>, nansum>;
   TG_HD Acc step(Acc a, T x) const { return a + (x == x ? widen<Acc>(x) : Acc(0)); }
   T join(T x, T y) const = delete;  // the NaN of two infinities would be dropped
+  TG_HD Acc step4(Acc a, T x, T y, T z, T w) const
+    requires std::is_floating_point_v<T>
+  {
+    auto number = [](T v) { return v == v ? v : T(0); };
+    return a + static_cast<Acc>((number(x) + number(y)) + (number(z) + number(w)));
+  }
 };
 template <class T>
 struct mean : sum<T> {

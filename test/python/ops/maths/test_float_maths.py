@@ -117,6 +117,21 @@ def test_special_values_of_expm1():
     np.testing.assert_array_equal(np.signbit(found[:5]), [False, True, False, True, False])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_neighbours(dtype):
+    """Every pair of special values, in any place of a vector, and steps across powers of two."""
+    info = np.finfo(dtype)
+    special = np.array([0, -0.0, 1, -1, inf, -inf, nan, info.max, -info.max, info.tiny, -info.tiny, info.smallest_subnormal, -info.smallest_subnormal, 1 - info.eps / 2, 2, 0.1], dtype=dtype)
+    a, b = np.repeat(special, 16), np.tile(special, 16)
+    with np.errstate(all="ignore"):
+        expected = np.nextafter(a, b)
+    for start in (0, 1, 7):
+        found = tg.nextafter(tg.tensor(a[start:]), tg.tensor(b[start:])).numpy()
+        np.testing.assert_array_equal(found, expected[start:])
+        number = ~np.isnan(found)
+        np.testing.assert_array_equal(np.signbit(found[number]), np.signbit(expected[start:][number]))
+
+
 def test_digamma_and_erfinv_of_float32():
     """Without branches, to the last place of float64's results; poles, ends and NaN."""
     x = np.concatenate([np.geomspace(1e-30, 1e30, 2001), np.linspace(-9.97, -0.03, 333) + 1e-3, np.linspace(0.5, 8, 999)]).astype(np.float32)
@@ -131,3 +146,29 @@ def test_digamma_and_erfinv_of_float32():
     found = tg.erfinv(tg.tensor([0.0, -0.0, 1, -1, 1.0000001, -2, nan, inf])).numpy()
     np.testing.assert_array_equal(found, [0, 0, inf, -inf, nan, nan, nan, nan])
     assert np.signbit(found[1]) and not np.signbit(found[0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_bounds_keep_nan_and_the_sign_of_zero(dtype):
+    """Every triple of special values in any place of a vector: PyTorch's result, where bounds are numbers to the sign of 0, which PyTorch itself takes from either where they are tensors."""
+    special = torch.tensor([0, -0.0, 1, -1, 2.5, inf, -inf, nan], dtype=getattr(torch, dtype))
+    x = special.repeat(9)
+
+    def same(found, expected, sign=True):
+        np.testing.assert_array_equal(found.double().numpy(), expected.double().numpy())
+        number = ~torch.isnan(expected)
+        assert not sign or (torch.signbit(expected)[number] == torch.tensor(tg.signbit(found).numpy())[number]).all()
+
+    mine = tg.tensor(x.double().numpy(), dtype=getattr(tg, dtype))
+    for low in special:
+        for high in special:
+            for start in (0, 5):
+                expected = torch.clamp(x[start:], low.item(), high.item())
+                same(tg.clamp(mine[start:], low.item(), high.item()), expected)
+                lows, highs = (t.expand(x[start:].shape).clone() for t in (low, high))
+                got = tg.clamp(mine[start:], *(tg.tensor(t.double().numpy(), dtype=getattr(tg, dtype)) for t in (lows, highs)))
+                same(got, torch.clamp(x[start:], lows, highs), sign=False)
+    for f in ("maximum", "minimum"):
+        a, b = torch.meshgrid(special, special, indexing="ij")
+        got = getattr(tg, f)(*(tg.tensor(t.double().contiguous().numpy(), dtype=getattr(tg, dtype)) for t in (a, b)))
+        np.testing.assert_array_equal(got.double().numpy(), getattr(torch, f)(a, b).double().numpy())
