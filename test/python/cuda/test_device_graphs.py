@@ -216,6 +216,16 @@ def test_steps_that_are_all_alike():
         assert trained(make, True) == trained(make, False)
 
 
+def near(mine, theirs, ulps=8):
+    """What the number of the step changes is computed by the host in one of two ways, and by the device in the other: its
+    powers are within an ulp or two, and it may contract what the host does not."""
+    for a, b in zip(mine, theirs, strict=True):
+        a, b = (t if isinstance(t, tg.Tensor) else tg.tensor(t) for t in (a, b))
+        wide = tg.complex128 if a.is_complex() else tg.float64
+        rtol = ulps * tg.finfo(a.dtype).eps
+        tg.testing.assert_close(a.cpu().to(wide), b.cpu().to(wide), rtol=rtol, atol=rtol * b.abs().max().item())
+
+
 CAPTURABLE = [("Adam", {}), ("Adam", {"amsgrad": True, "maximize": True, "weight_decay": 0.1}), ("AdamW", {}), ("NAdam", {"decoupled_weight_decay": True}),
               ("RAdam", {}), ("Adamax", {}), ("ASGD", {"t0": 2, "lambd": 0.1}), ("RMSprop", {"momentum": 0.5}), ("Rprop", {}), ("Adadelta", {})]
 
@@ -226,9 +236,9 @@ def test_a_whole_training_step_as_a_graph(name, options):
     def make(**more):
         return lambda p: getattr(tg.optim, name)(p, lr=0.01, **options, **more)
 
-    eager = trained(make(), False)
-    assert trained(make(capturable=True), False) == eager
-    assert trained(make(capturable=True), True) == eager
+    counted = trained(make(capturable=True), False)
+    assert trained(make(capturable=True), True) == counted
+    near(counted, trained(make(), False))
 
     def slower(optimizer):
         lr = optimizer.param_groups[0]["lr"]
@@ -236,7 +246,8 @@ def test_a_whole_training_step_as_a_graph(name, options):
 
     lr = tg.tensor(0.25, device="cuda")  # what halving leaves exact
     read = trained(lambda p: getattr(tg.optim, name)(p, lr=lr, capturable=True, **options), True, slower)
-    assert lr.item() == 0.25 / 16 and read == trained(lambda p: getattr(tg.optim, name)(p, lr=0.25, **options), False, slower)
+    assert lr.item() == 0.25 / 16
+    near(read, trained(lambda p: getattr(tg.optim, name)(p, lr=0.25, **options), False, slower))
 
 
 @pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1, "maximize": True}, {"d": 2.0, "eps": (1e-3, 1e-2)}], ids=str)
@@ -286,11 +297,11 @@ def test_the_number_of_the_step_lies_on_the_device(name):
 
     plain, planned = make(False), make(True)
     stepped(plain[1], plain[0], 3), stepped(planned[1], planned[0], 3)
-    assert all(p.tolist() == q.tolist() for p, q in zip(plain[0], planned[0], strict=True))
+    near(planned[0], plain[0])
     for mine, theirs in zip(planned[0], plain[0], strict=True):
         for key in planned[1]._numbers:
             assert planned[1].state[mine][key].device == mine.device and plain[1].state[theirs][key].device.type == "cpu"
-            assert planned[1].state[mine][key].item() == plain[1].state[theirs][key].item()
+            near([planned[1].state[mine][key]], [plain[1].state[theirs][key]])
     for source in (plain, planned):
         params, optimizer = make(True)
         optimizer.load_state_dict(source[1].state_dict())
