@@ -11,9 +11,16 @@ struct Triangle {
   T* to;
   int64_t rows, columns, diagonal;
   bool lower;
+  // Elements of one row. All are loaded before it is known which count.
+  template <int V>
   TG_DEVICE void operator()(int64_t i) const {
     const int64_t column = i % columns, edge = i / columns % rows + diagonal;
-    to[i] = (lower ? column <= edge : column >= edge) ? from[i] : T{};
+    T x[V];
+    load_pieces<T, V>(x, from + i);
+    TG_UNROLL
+    for (int j = 0; j < V; ++j)
+      if (lower ? column + j > edge : column + j < edge) x[j] = T{};
+    store_pieces<T, V>(to + i, x);
   }
 };
 
@@ -25,7 +32,8 @@ void triangle(const Tensor& input, int64_t diagonal, bool lower, const Tensor& o
   // Kept within the matrix, so that the sum with a row does not overflow.
   const int64_t k = std::clamp(diagonal, -rows - 1, columns + 1);
   dispatch_bytes(out.dtype(), [&]<class T>() {
-    for_elements(work, out.numel(), Triangle<T>{data_of<T>(from), target_of<T>(out), rows, columns, k, lower});
+    for_element_packs<T>(work, out.numel(), columns, {&from, &out},
+                         Triangle<T>{data_of<T>(from), target_of<T>(out), rows, columns, k, lower});
   });
 }
 

@@ -240,13 +240,23 @@ struct MaskedScale {
   const uint8_t* mask;
   T* out;
   double scale;
+  // All is loaded before it is looked at.
+  template <int V>
   TG_DEVICE void operator()(int64_t i) const {
-    if constexpr (is_complex_type<T>) {
-      out[i] = mask[i] != 0 ? in[i] * static_cast<typename T::value_type>(scale) : T(0);
-    } else {
-      using C = compute_t<T>;
-      store_value(out + i, mask[i] != 0 ? load_value(in + i) * static_cast<C>(scale) : C(0));
+    uint8_t kept[V];
+    T x[V];
+    load_pieces<uint8_t, V>(kept, mask + i);
+    load_pieces<T, V>(x, in + i);
+    TG_UNROLL
+    for (int j = 0; j < V; ++j) {
+      if constexpr (is_complex_type<T>) {
+        x[j] = kept[j] != 0 ? x[j] * static_cast<typename T::value_type>(scale) : T(0);
+      } else {
+        using C = compute_t<T>;
+        store_value(x + j, kept[j] != 0 ? load_value(x + j) * static_cast<C>(scale) : C(0));
+      }
     }
+    store_pieces<T, V>(out + i, x);
   }
 };
 
@@ -346,8 +356,8 @@ void masked_scale_cuda(const Tensor& input, const Tensor& mask, double scale, co
   const Work work(out.device(), {&input, &out, &mask});
   dispatch_dtype(out.dtype(), [&]<class T>() {
     if constexpr (!std::is_integral_v<T>)
-      for_elements(work, out.numel(),
-                   MaskedScale<T>{data_of<T>(input), data_of<uint8_t>(mask), target_of<T>(out), scale});
+      for_element_packs<T>(work, out.numel(), out.numel(), {&input, &mask, &out},
+                           MaskedScale<T>{data_of<T>(input), data_of<uint8_t>(mask), target_of<T>(out), scale});
   });
 }
 

@@ -224,6 +224,28 @@ def test_random_numbers_are_those_of_the_cpu():
         assert make("cuda").tolist() == host.tolist()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "complex64", "complex128", "bool", "int64"])
+def test_triangles_and_masks_in_packs_and_without(dtype):
+    """Rows of whole packs of 16 bytes and others, and tensors that do not begin where one does."""
+    kind = getattr(tapegrad, dtype)
+    for columns in (1, 16, 17, 48):
+        x = (tapegrad.randn(3, 5, columns) * 3).to(kind)
+        flat = tapegrad.cat([x.flatten(), x.flatten()[:1]])
+        for host, device in ((x, x.to("cuda")), (flat[1:].view(3, 5, columns), flat.to("cuda")[1:].view(3, 5, columns))):
+            for diagonal in (-70, -5, -1, 0, 1, 3, 15, 47, 2**62, -(2**62)):
+                for f in (tapegrad.tril, tapegrad.triu):
+                    assert f(device, diagonal).tolist() == f(host, diagonal).tolist(), (columns, diagonal)
+            if kind.is_floating_point or kind.is_complex:
+                leaf = device.detach().clone() if device.storage_offset() == 0 else device.detach()
+                tapegrad.manual_seed(3)
+                leaf.requires_grad_()
+                kept = tapegrad.nn.functional.dropout(leaf, 0.25)
+                grad = tapegrad.autograd.grad(kept, leaf, device)[0]  # the gradient of a dropout scales what the mask kept
+                expected = tapegrad.where(kept.cpu() != 0, host.double() / 0.75 if not kind.is_complex else host.to(tapegrad.complex128) / 0.75, 0)
+                given = host != 0  # where nothing was given, the mask is not seen
+                assert_equal((grad.cpu() * given).to(expected.dtype), expected * given, f"{columns} columns", 1e-2 if kind == tapegrad.bfloat16 else 1e-6)
+
+
 def test_sums_at_repeated_places_are_deterministic():
     index = tapegrad.randint(0, 7, (4000,))
     source = tapegrad.randn(4000, 5)
