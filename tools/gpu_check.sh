@@ -5,14 +5,15 @@
 #
 # usage: tools/gpu_check.sh [--only PART[,PART]] [--pack FILE | --from FILE] [ARGS of pytest]
 #   PART      build, smoke, cpp, python, sanitizer, bench
-#   --pack    builds here, with nvcc and without a GPU, and writes FILE (tar.xz, about 30 MB): the package, its libraries and
-#             those that it needs. $PYTHON must have the version of the interpreter that will run it; TG_CUDA_ARCHITECTURES
-#             says for which card (90-real).
-#   --from    runs what FILE holds, which lies beside this checkout on the machine with the GPU: nothing is built or
+#   --pack    builds here, with nvcc and without a GPU, and writes FILE (tar.xz, about 30 MB) in parts of at most 16 MB
+#             (FILE.00, FILE.01): the package, its libraries and those that it needs. $PYTHON must have the version of the
+#             interpreter that will run it; TG_CUDA_ARCHITECTURES says for which card (90-real).
+#   --from    runs what FILE or its parts hold, beside this checkout on the machine with the GPU: nothing is built or
 #             installed there, and $PYTHON needs NumPy, pytest, pytest-xdist, pytest-timeout and NVIDIA's libraries.
 #
 # $PYTHON (python3) is the interpreter to start from: what it has (torch, NumPy, NVIDIA's libraries) is used, the rest goes
-# into .venv-gpu. Results go to $OUT (benchmarks/results) as they come, of $ROUNDS (9) rounds. With TAPEGRAD_CUDA_SIMULATE set, all of it runs on
+# into .venv-gpu. Results go to $OUT (benchmarks/results) as they come, of $ROUNDS (9) rounds. Where $OUT is given, what was
+# built goes there, too (built.tar.xz.00, ...), so that a second visit begins with --from $OUT/built.tar.xz. With TAPEGRAD_CUDA_SIMULATE set, all of it runs on
 # a simulated device from the CPU's build: a test of this script.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -41,6 +42,29 @@ make_venv() {
   "$PYTHON" -c 'import site; print("\n".join(site.getsitepackages()))' > "$(echo "$VENV"/lib/python3*/site-packages)/from-python.pth"
 }
 
+# pack_built BUILD FILE: what runs elsewhere without building, as FILE.00, FILE.01, ...
+pack_built() {
+  local work library name=libtapegrad_cuda.so rc=0
+  [ -z "$simulate" ] || name=libtapegrad_cuda_sim.so
+  work=$(mktemp -d)
+  mkdir -p "$work"/tapegrad/{lib,python,gen/test,needed} "$(dirname "$2")" \
+    && cp -rL "$1/python/tapegrad" "$work/tapegrad/python/" \
+    && cp -L "$1/lib/libtapegrad.so.0.1" "$1/lib/$name" "$work/tapegrad/lib/" \
+    && cp "$1/gen/test/op_records.json" "$work/tapegrad/gen/test/" || rc=1
+  for library in fmt sleef dnnl; do
+    cp -L "$(ldd "$1/lib/libtapegrad.so.0.1" | awk -v l="lib$library.so" 'index($1, l) == 1 {print $3}')" "$work/tapegrad/needed/" || rc=1
+  done
+  cp -L "$("$VENV/bin/python" -c 'import scipy_openblas32; print(scipy_openblas32.get_lib_dir())')"/*.so* "$work/tapegrad/needed/" || rc=1
+  find "$work" -name __pycache__ -prune -exec rm -rf {} +
+  find "$work" -name '*.so*' -exec strip --strip-unneeded {} +
+  rm -f "$2" "$2".[0-9][0-9]
+  if [ $rc = 0 ]; then tar -C "$work" -cf - tapegrad | xz -T0 -3 | split -b 16M -d - "$2." || rc=1; fi
+  rm -rf "$work"
+  [ $rc = 0 ] || return 1
+  set -- "$2" "$2".[0-9][0-9]
+  say "$(du -ch "${@:2}" | tail -1 | cut -f1) in $(($# - 1)) parts, $1.00 and so on: run  tools/gpu_check.sh --from $1  on the machine with the GPU"
+}
+
 if [ -n "$pack" ]; then
   make_venv
   tools/setup.sh build cuda-build || exit 1
@@ -48,20 +72,7 @@ if [ -n "$pack" ]; then
   CXX=$(find_cxx) cmake --fresh --preset cuda -DPython_EXECUTABLE="$(realpath -s "$VENV")/bin/python" \
     -DTG_CUDA_ARCHITECTURES="${TG_CUDA_ARCHITECTURES:-90-real}" > /tmp/configure-$$.log 2>&1 || { tail -30 /tmp/configure-$$.log; exit 1; }
   tools/build.sh cuda tapegrad_cuda _C || exit 1
-  work=$(mktemp -d)
-  mkdir -p "$work"/tapegrad/{lib,python,gen/test,needed}
-  cp -rL build-cuda/python/tapegrad "$work/tapegrad/python/"
-  cp -L build-cuda/lib/libtapegrad.so.0.1 build-cuda/lib/libtapegrad_cuda.so "$work/tapegrad/lib/"
-  cp build-cuda/gen/test/op_records.json "$work/tapegrad/gen/test/"
-  for library in fmt sleef dnnl; do
-    cp -L "$(ldd build-cuda/lib/libtapegrad.so.0.1 | awk -v l="lib$library.so" 'index($1, l) == 1 {print $3}')" "$work/tapegrad/needed/"
-  done
-  cp -L "$("$VENV/bin/python" -c 'import scipy_openblas32; print(scipy_openblas32.get_lib_dir())')"/*.so* "$work/tapegrad/needed/"
-  find "$work" -name __pycache__ -prune -exec rm -rf {} +
-  find "$work" -name '*.so*' -exec strip --strip-unneeded {} +
-  tar -C "$work" -cf - tapegrad | xz -T0 -3 > "$pack"
-  rm -rf "$work"
-  say "$(du -h "$pack" | cut -f1) in $pack: run  tools/gpu_check.sh --from FILE  on the machine with the GPU"
+  pack_built build-cuda "$pack" || exit 1
   exit 0
 fi
 
@@ -91,8 +102,15 @@ dir=$(build_dir $preset)
 if [ -n "$from" ]; then
   parts=${parts/build/}
   parts=${parts/cpp/}
-  unpacked=${UNPACKED:-/tmp/tapegrad-$(cksum < "$from" | cut -d' ' -f1)}
-  [ -d "$unpacked" ] || { mkdir -p "$unpacked.part" && tar -C "$unpacked.part" -xf "$from" && mv "$unpacked.part" "$unpacked"; } || die "$from cannot be unpacked"
+  archive=("$from")
+  [ -f "$from" ] || archive=("$from".[0-9][0-9])
+  [ -f "${archive[0]}" ] || die "there is no $from, nor $from.00"
+  unpacked=${UNPACKED:-/tmp/tapegrad-$(cat "${archive[@]}" | cksum | cut -d' ' -f1)}
+  if [ ! -d "$unpacked" ]; then
+    rm -rf "$unpacked.part"
+    mkdir -p "$unpacked.part" && cat "${archive[@]}" | tar -C "$unpacked.part" -xJf - && mv "$unpacked.part" "$unpacked" \
+      || die "$from cannot be unpacked: a part is missing or damaged (${#archive[@]} are here)"
+  fi
   dir=$unpacked/tapegrad
   python=$(command -v "$PYTHON")
   nvidia=$("$python" -c 'import importlib.util as u; s = u.find_spec("nvidia"); print(list(s.submodule_search_locations)[0] if s else "")')
@@ -152,6 +170,7 @@ if wanted build; then
   fi
   part "build" tools/build.sh $preset all ${simulate:+tapegrad_cuda_sim} || exit 1
   du -h "$dir"/lib/libtapegrad_cuda*.so
+  if [ -n "${OUT:-}" ]; then part "packing what was built" pack_built "$dir" "$OUT/built.tar.xz"; fi
 fi
 
 # --- tests ---
