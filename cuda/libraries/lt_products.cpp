@@ -175,10 +175,18 @@ cublasLtMatmulMatrixScale_t mode_of(Scales kind) {
 
 // What of a plan changes from call to call. b comes first.
 void set_pointers(cublasLtMatmulDesc_t operation, const Product& p) {
-  if (p.bias != nullptr) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  const void* const vector = p.row_sums != nullptr ? p.row_sums : p.bias;
+  if (vector != nullptr) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
   if (p.mixed == nullptr) return;
   if (p.mixed->b_scales != nullptr) set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.mixed->b_scales);
   if (p.mixed->a_scales != nullptr) set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.mixed->a_scales);
+}
+
+// What is asked for besides a product of matrices of one dtype may be refused by other words.
+bool refused(const Product& p, cublasStatus_t status) {
+  const bool more = p.mixed != nullptr || p.row_sums != nullptr;
+  return status == CUBLAS_STATUS_NOT_SUPPORTED ||
+         (more && (status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_ARCH_MISMATCH));
 }
 
 Plan make_plan(cublasLtHandle_t library, const Key& key, const Types& types, const Product& p) {
@@ -187,6 +195,8 @@ Plan make_plan(cublasLtHandle_t library, const Key& key, const Types& types, con
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, key.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, key.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (p.bias != nullptr) set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  if (p.row_sums != nullptr)
+    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BGRADB);  // a is second
   if (is_float8(p.dtype)) {
     set(plan.operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode_of(p.mixed->b_kind));
     set(plan.operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode_of(p.mixed->a_kind));
@@ -213,7 +223,7 @@ Plan make_plan(cublasLtHandle_t library, const Key& key, const Types& types, con
   int count = 0;
   const cublasStatus_t status = TG_LT(cublasLtMatmulAlgoGetHeuristic)(
       library, plan.operation, plan.first, plan.second, plan.result, plan.result, preference.handle, 1, &best, &count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return plan;
+  if (refused(p, status)) return plan;
   check(status, "cublasLtMatmulAlgoGetHeuristic");
   plan.found = count > 0 && best.state == CUBLAS_STATUS_SUCCESS && best.workspaceSize <= kWorkspace;
   plan.algorithm = best.algo;
@@ -234,9 +244,12 @@ class Products {
     const Factor alpha(p.alpha, types.scale), beta(p.beta, types.scale);
     const std::lock_guard lock(mutex_);
     set_pointers(plan->operation, p);
-    TG_LT_CHECK(cublasLtMatmul, library_, plan->operation, alpha.bytes, p.b.data, plan->first, p.a.data, plan->second,
-                beta.bytes, p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace.data(), plan->workspace,
-                static_cast<cudaStream_t>(stream.handle));
+    const cublasStatus_t status =
+        TG_LT(cublasLtMatmul)(library_, plan->operation, alpha.bytes, p.b.data, plan->first, p.a.data, plan->second,
+                              beta.bytes, p.c, plan->result, p.c, plan->result, &plan->algorithm, workspace.data(),
+                              plan->workspace, static_cast<cudaStream_t>(stream.handle));
+    if (refused(p, status)) return false;
+    check(status, "cublasLtMatmul");
     return true;
   }
 
@@ -273,7 +286,9 @@ bool lt_product(const Stream& stream, const Product& p) {
                 b.step,
                 p.a.batch,
                 p.b.batch,
-                p.bias == nullptr ? 0 : alignment(p.bias),
+                p.row_sums != nullptr ? -int64_t{alignment(p.row_sums)}
+                : p.bias != nullptr   ? alignment(p.bias)
+                                      : 0,
                 alignment(p.a.data),
                 alignment(p.b.data),
                 alignment(p.c),

@@ -108,7 +108,7 @@ bool aligned_product(const Stream& stream, ProductLibrary library, const Product
   return true;
 }
 bool aligned_product(const Stream& stream, ProductLibrary library, const Product& p) {
-  if (p.mixed != nullptr) return false;
+  if (p.mixed != nullptr || p.row_sums != nullptr) return false;
   if (is_half(p.dtype)) return aligned_product<uint16_t>(stream, library, p);
   return p.dtype == DType::float32 && allow_tf32() && aligned_product<uint32_t>(stream, library, p);
 }

@@ -1,6 +1,8 @@
 // mm, bmm, addmm, baddbmm, linear by gemm; mv and dot by reductions of rows.
+#include "tapegrad/aten/functions_reduce.h"
 #include "tapegrad/aten/functors/math.h"
 #include "tapegrad/aten/typed.h"
+#include "tapegrad/c10/dispatch/float32_precision.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/index/steps.h"
 #include "tapegrad/cuda/kernels.h"
@@ -85,6 +87,24 @@ void linear_cuda(const Tensor& input, const Tensor& weight, const Tensor& bias, 
     copy_any(out, bias, true);
   }
   gemm(work, out.dtype(), 1, m, n, k, 1, a, b, bias.defined() ? 1 : 0, out.data_ptr());
+}
+
+// The library adds the columns up while it reads them for the product. Not with sizes for which it would be slow, nor
+// in TF32, in which the sums might be made of rounded numbers.
+void linear_parameter_grads_cuda(const Tensor& grad, const Tensor& input, const Tensor& weight_grad,
+                                 const Tensor& bias_grad) {
+  const DType dtype = grad.dtype();
+  const int64_t n = grad.size(1), k = input.size(1), item = static_cast<int64_t>(element_size(dtype));
+  const Work work(grad.device(), {&grad, &input, &weight_grad, &bias_grad});
+  const Matrix a{grad.data_ptr(), grad.stride(1), grad.stride(0)}, b = matrix(input);
+  const bool exact = is_half(dtype) || (dtype == DType::float32 && !allow_tf32());
+  if (exact && n * k > 0 && n * item % 16 == 0 && k * item % 16 == 0 &&
+      library_product(work, {dtype, 1, n, k, grad.size(0), 1, a, b, 0, weight_grad.data_ptr(), nullptr, 0, nullptr,
+                             bias_grad.data_ptr()}))
+    return;
+  gemm(work, dtype, 1, n, k, grad.size(0), 1, a, b, 0, weight_grad.data_ptr());
+  const int64_t rows[] = {0};
+  raw::sum_out(grad, OptionalInts(IntSpan(rows, 1)), false, std::nullopt, bias_grad);
 }
 
 }  // namespace tapegrad::cuda

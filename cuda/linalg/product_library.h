@@ -24,7 +24,7 @@ struct MixedProduct {
 
 // c (m x n, contiguous rows) = alpha * a (m x k) * b (k x n) + beta * c, `batch` times, and `bias` (n values, or null)
 // added to each row. c_batch: elements from product to product of c; 0: m * n. mixed: null where all are of `dtype`,
-// which is a's otherwise.
+// which is a's otherwise. row_sums: null, or where the sums of a's rows go, m values (then there is no bias).
 struct Product {
   DType dtype;
   int64_t batch, m, n, k;
@@ -35,6 +35,7 @@ struct Product {
   const void* bias = nullptr;
   int64_t c_batch = 0;
   const MixedProduct* mixed = nullptr;
+  void* row_sums = nullptr;
 };
 
 // Queues the product on the stream, or returns false without any effect. Raises if a call of the library fails.

@@ -320,3 +320,14 @@ Tensor cross(const Tensor& input, const Tensor& other, std::optional<int64_t> di
 }
 
 }  // namespace tapegrad::composite
+
+namespace tapegrad::cpu {
+
+void linear_parameter_grads_cpu(const Tensor& grad_output, const Tensor& input, const Tensor& weight_grad,
+                                const Tensor& bias_grad) {
+  const int64_t rows[] = {0};
+  raw::mm_out(raw::t(grad_output), input, weight_grad);
+  raw::sum_out(grad_output, OptionalInts(IntSpan(rows, 1)), false, std::nullopt, bias_grad);
+}
+
+}  // namespace tapegrad::cpu

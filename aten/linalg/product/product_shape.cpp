@@ -143,4 +143,10 @@ TensorSpec linear_shape(const Tensor& input, const Tensor& weight, const Tensor&
   return {std::move(sizes), input.dtype(), input.device(), {}};
 }
 
+std::array<TensorSpec, 2> linear_parameter_grads_shape(const Tensor& grad_output, const Tensor& input) {
+  const int64_t n = grad_output.size(1);
+  return {TensorSpec{{n, input.size(1)}, input.dtype(), input.device(), {}},
+          TensorSpec{{n}, input.dtype(), input.device(), {}}};
+}
+
 }  // namespace tapegrad

@@ -36,13 +36,21 @@ Tensor linear_grad_input(const Tensor& grad, const Tensor& weight) {
   return linear(grad, adjoint_of(weight));
 }
 
-Tensor linear_grad_weight(const Tensor& grad, const Tensor& input, IntSpan weight_sizes) {
+Tensor linear_grad_weight(const Tensor& grad, const Tensor& input, IntSpan weight_sizes, IntSpan bias_sizes,
+                          Tensor* bias_grad) {
   int64_t rows = 1;
   for (int64_t d = 0; d + 1 < input.ndim(); ++d) rows *= input.size(d);
   Tensor x = conj_of(reshape(input, {rows, weight_sizes.back()}));
   if (weight_sizes.size() == 1) return mv(transpose(x, 0, 1), reshape(grad, {grad.numel()}));
   int64_t n = weight_sizes[0];
-  return mm(transpose(reshape(grad, {rows, n}), 0, 1), x);
+  const Tensor by_rows = reshape(grad, {rows, n});
+  if (bias_grad != nullptr && grad.is_cuda() && x.is_cuda() && bias_sizes.size() == 1 && bias_sizes[0] == n &&
+      is_floating_point(grad.dtype())) {
+    auto [both, sums] = _linear_parameter_grads(by_rows, x);
+    *bias_grad = std::move(sums);
+    return both;
+  }
+  return mm(transpose(by_rows, 0, 1), x);
 }
 
 Tensor linear_grad_bias(const Tensor& grad, IntSpan bias_sizes) {

@@ -19,7 +19,9 @@ std::tuple<Tensor, Tensor> cdist_grad(const Tensor& grad, const Tensor& x1, cons
                                       double p);
 
 Tensor linear_grad_input(const Tensor& grad, const Tensor& weight);
-Tensor linear_grad_weight(const Tensor& grad, const Tensor& input, IntSpan weight_sizes);
+// bias_grad: where the bias's gradient goes as well if a device computes both at once, or null.
+Tensor linear_grad_weight(const Tensor& grad, const Tensor& input, IntSpan weight_sizes, IntSpan bias_sizes,
+                          Tensor* bias_grad);
 Tensor linear_grad_bias(const Tensor& grad, IntSpan bias_sizes);
 
 }  // namespace tapegrad

@@ -413,3 +413,27 @@ def test_products_of_groups_wait_for_their_ends():
         tg._grouped_mm(a, b, ends)
     with pytest.raises(ValueError, match="^_grouped_mm: expected ascending ends up to 6 in offs: got 2 behind 3$"):
         tg._grouped_mm(a, b, tg.tensor([3, 2, 6], dtype=tg.int32, device="cuda"))
+
+
+@pytest.mark.parametrize("sizes", [(6, 8), (2, 3, 8), (8,), (0, 8)])
+@pytest.mark.parametrize("frozen", ["", "weight", "bias", "input"])
+def test_gradients_of_linear_layers(sizes, frozen):
+    names, results = ("input", "weight", "bias"), []
+    host = dict(zip(names, (tg.randn(s, dtype=tg.float64) for s in (sizes, (16, 8), (16,))), strict=True))
+    for device in ("cpu", "cuda"):
+        given = {name: t.detach().to(device).requires_grad_(name != frozen) for name, t in host.items()}
+        wanted = [given[name] for name in names if name != frozen]
+        loss = (tg.nn.functional.linear(*given.values()) ** 3).sum()
+        first = tg.autograd.grad(loss, wanted, create_graph=True)
+        second = tg.autograd.grad(sum((g * g).sum() for g in first), wanted)
+        results.append([t.cpu() for t in (*first, *second)])
+    for ours, theirs in zip(*results[::-1], strict=True):
+        tg.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+def test_the_gradients_of_weight_and_bias_are_one_call():
+    layer, x = tg.nn.Linear(8, 16, device="cuda"), tg.randn(4, 8, device="cuda")
+    loss = layer(x).sum()
+    with tg.profiler.profile() as profile:
+        loss.backward()
+    assert any("linear_parameter_grads" in event.key for event in profile.key_averages())

@@ -19,6 +19,10 @@ def grouped_mm(make):
             ((make((2, 3, 4)), make((2, 5, 4)).transpose(1, 2)), {}), ((make((0, 4)), make((2, 4, 5)), none), {}), ((make((5, 3)), make((2, 3, 0)), none), {})]
 
 
+def linear_parameter_grads(make):
+    return [((make((5, 3)), make((5, 4))), {}), ((make((3, 5)).t(), make((4, 5)).t()), {}), ((make((0, 3)), make((0, 2))), {}), ((make((2, 3)), make((2, 0))), {})]
+
+
 def addmm(make):
     return [((make((3, 5)), make((3, 4)), make((4, 5))), {}), ((make((5,)), make((3, 4)), make((4, 5))), {"beta": 0.5, "alpha": 2.0}), ((make(()), make((4, 3)).t(), make((4, 5))), {}),
             ((make((3, 1)), make((3, 4)), make((4, 5))), {"beta": 0}), ((make((3, 2)), make((3, 0)), make((0, 2))), {"beta": 2.0})]

@@ -95,13 +95,63 @@ bool take_aligned(const cuda::Stream& stream, const Product& p) {
   return true;
 }
 
+struct Sizes {
+  int64_t m, n, k;
+};
+
+// One that adds up rows, too, and refuses all else.
+int sums_asked = 0;
+bool take_with_sums(const cuda::Stream& stream, const Product& p) {
+  if (p.row_sums == nullptr || p.k == 0) return false;
+  REQUIRE((p.bias == nullptr && p.beta == Scalar(0)));
+  ++sums_asked;
+  cuda::driver().synchronize_stream(stream.handle);
+  const auto sums = [&]<class T>(T*) {
+    multiply_on_host<T>(p);
+    for (int64_t i = 0; i < p.m; ++i) {
+      float sum = 0;
+      for (int64_t l = 0; l < p.k; ++l)
+        sum += static_cast<float>(static_cast<const T*>(p.a.data)[i * p.a.row + l * p.a.col]);
+      static_cast<T*>(p.row_sums)[i] = T(sum);
+    }
+  };
+  if (p.dtype == DType::float32)
+    sums(static_cast<float*>(nullptr));
+  else
+    sums(static_cast<BFloat16*>(nullptr));
+  return true;
+}
+
 }  // namespace
+
+TEST_CASE("The gradient of a bias comes with that of the weight", "[cuda]") {
+  REQUIRE(tapegrad_cuda_init() > 0);
+  const bool allowed = allow_tf32();
+  for (const DType dtype : {DType::bfloat16, DType::float32})
+    for (const bool tf32 : {false, true})
+      for (const Sizes& s : {Sizes{16, 24, 40}, Sizes{16, 24, 33}, Sizes{12, 24, 40}, Sizes{15, 24, 40},
+                             Sizes{16, 23, 40}, Sizes{16, 24, 0}})
+        for (const bool turned : {false, true}) {
+          CAPTURE(dtype_name(dtype), tf32, s.m, s.n, s.k, turned);
+          set_allow_tf32(tf32);
+          const Tensor grad =
+              turned ? transpose(filled(DimVector{s.m, s.k}, dtype, 1), 0, 1) : filled(DimVector{s.k, s.m}, dtype, 1);
+          const Tensor input = filled(DimVector{s.k, s.n}, dtype, 2);
+          const auto [own_weight, own_bias] = raw::_linear_parameter_grads(grad, input);
+          sums_asked = 0;
+          product_library = &take_with_sums;
+          const auto [weight, bias] = raw::_linear_parameter_grads(grad, input);
+          product_library = nullptr;
+          const int64_t pack = 16 / static_cast<int64_t>(element_size(dtype));
+          CHECK(sums_asked == (s.m % pack == 0 && s.n % pack == 0 && !(tf32 && dtype == DType::float32) && s.k > 0));
+          CHECK(difference(own_weight, weight) < (dtype == DType::float32 ? 1e-4 : 0.1));
+          CHECK(difference(own_bias, bias) < (dtype == DType::float32 ? 1e-4 : 0.1));
+        }
+  set_allow_tf32(allowed);
+}
 
 TEST_CASE("Large matrices for 16-bit and TF32 products are copied to multiples of 16 bytes", "[cuda]") {
   REQUIRE(tapegrad_cuda_init() > 0);
-  struct Sizes {
-    int64_t m, n, k;
-  };
   const bool allowed = allow_tf32();
   set_allow_tf32(true);
   for (const DType dtype : {DType::bfloat16, DType::float32})

@@ -14,7 +14,7 @@ inline bool (*takes)(const Product&) = nullptr;  // null: all of them
 
 inline bool take(const Stream& stream, const Product& p) {
   ++asked;
-  if (p.mixed != nullptr || (takes != nullptr && !takes(p))) return false;
+  if (p.mixed != nullptr || p.row_sums != nullptr || (takes != nullptr && !takes(p))) return false;
   product_library = nullptr;
   const auto item = static_cast<int64_t>(element_size(p.dtype));
   const auto nth = [&](const Matrix& m, int64_t i) {
