@@ -172,6 +172,8 @@ class _Walk:
         # Not by hasattr: a program's own __getattr__ must not run.
         variables = _variables(value)
         own = cls.__module__.partition(".")[0]
+        if variables and "last_epoch" in variables:  # a schedule of the learning rate, whose step() counts in code of the package
+            self.add_dict(variables, path, None)
         if _is_ours(own):
             if variables and "param_groups" in variables:  # of an optimizer each replay reads the groups anew, if the function itself does not
                 self.add_dict(variables, path, _OF_OPTIMIZERS)

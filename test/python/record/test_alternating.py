@@ -235,6 +235,58 @@ def test_a_step_that_changes_the_value_itself_is_refused():
         assert tg.equal(step(x), x * 2 if i % 3 == 0 else x * 5), step.summary()
 
 
+SCHEDULES = {
+    "lambda": lambda o: tg.optim.lr_scheduler.LambdaLR(o, lambda i: 1 / (i + 1)),
+    "step": lambda o: tg.optim.lr_scheduler.StepLR(o, 3, 0.5),
+    "cosine": lambda o: tg.optim.lr_scheduler.CosineAnnealingLR(o, 20),
+    "own": lambda o: type("Own", (tg.optim.lr_scheduler.LRScheduler,), {"get_lr": lambda self: [0.1 / (1 + self.last_epoch)]})(o),
+    "chained": lambda o: tg.optim.lr_scheduler.SequentialLR(o, [tg.optim.lr_scheduler.ConstantLR(o, 0.5, 2), tg.optim.lr_scheduler.ExponentialLR(o, 0.9)], [2]),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_schedule_of_the_learning_rate_inside(schedule):
+    """As in PyTorch's tutorial of the compiled optimizer: a replay would repeat one rate for ever."""
+    def run(compiled):
+        tg.manual_seed(0)
+        net = nn.Linear(4, 2)
+        optimizer = tg.optim.Adam(net.parameters(), lr=0.1)
+        schedule_of = SCHEDULES[schedule](optimizer)
+
+        def f():
+            optimizer.step()
+            schedule_of.step()
+
+        f, found = tg.compile(f) if compiled else f, []
+        for i in range(12):
+            tg.manual_seed(i)
+            optimizer.zero_grad()
+            loss = net(tg.randn(8, 4)).square().sum()
+            loss.backward()
+            f()
+            found.append((loss.item(), optimizer.param_groups[0]["lr"], schedule_of.last_epoch))
+        return found
+
+    assert run(True) == run(False)
+
+
+def test_a_schedule_between_the_calls_keeps_the_plan():
+    net = nn.Linear(4, 2)
+    optimizer = tg.optim.SGD(net.parameters(), lr=0.1)
+    schedule = tg.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+    @tg.record
+    def f(x):
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        optimizer.step()
+
+    for _ in range(8):
+        f(tg.ones(1, 4))
+        schedule.step()
+    assert replays(f) == 6, f.summary()
+
+
 def test_audits_compare_with_the_plan_of_these_values():
     """What the watch cannot see changes for one of two plans: the audit of that one finds it, and the other stays."""
     class Config:
