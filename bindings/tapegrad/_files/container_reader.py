@@ -327,6 +327,6 @@ def checked_sparse(indices, values, shape, coalesced: bool, layout: str = "coo")
         raise FileError("load: a sparse tensor has indices of another form than (dimensions, entries) of int64")
     for row, n in zip(indices.tolist(), shape, strict=False):
         if row and not 0 <= min(row) <= max(row) < n:
-            raise FileError(f"load: a sparse tensor of shape {shape} has an index outside it")
+            raise FileError(f"load: size is inconsistent with indices: a sparse tensor of shape {shape} has an index outside it")
     made = _C._sparse_make(indices, values, shape, coalesced)
     return made if layout == "coo" else getattr(made, f"to_sparse_{layout}")()
