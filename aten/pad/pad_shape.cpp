@@ -38,6 +38,11 @@ void check_mode(const char* op, IntSpan sizes, IntSpan pad, std::string_view mod
            "{}: mode '{}' pads the last 1, 2 or 3 dimensions of tensors with one or two more: got shape {} "
            "and pad {}",
            op, mode, format_ints(sizes), format_ints(pad));
+  for (size_t d = sizes.size() == n + 2 ? 1 : 0; !circular && d < sizes.size(); ++d)
+    TG_CHECK(sizes[d] > 0, Runtime,
+             "{}: Expected {}D or {}D (batch mode) tensor with possibly 0 batch size and other non-zero dimensions for "
+             "input, but got: {}",
+             op, n + 1, n + 2, format_ints(sizes));
   for (size_t i = 0; i < n; ++i) {
     size_t d = sizes.size() - 1 - i;
     for (int64_t p : {pad[2 * i], pad[2 * i + 1]}) {

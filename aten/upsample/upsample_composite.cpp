@@ -134,7 +134,7 @@ Tensor pixel_shuffle(const Tensor& input, int64_t upscale_factor) {
            "pixel_shuffle: expected (*, C, H, W) with C a multiple of {}: got {}", r * r, format_ints(input.sizes()));
   DimVector s = folded(input, 3);
   int64_t c = s[1] / (r * r);
-  if (goes_along_channels(input, 2)) {  // whose layout the result keeps
+  if (input.ndim() == 4 && !input.is_cuda() && has_channels_last(input)) {  // whose layout the result keeps
     Tensor places = reshape(permute(input, {0, 2, 3, 1}), {s[0], s[2], s[3], c, r, r});
     Tensor moved = reshape(permute(places, {0, 1, 4, 2, 5, 3}), {s[0], s[2] * r, s[3] * r, c});
     return of_its_own(permute(moved, {0, 3, 1, 2}), input);
@@ -152,7 +152,7 @@ Tensor pixel_unshuffle(const Tensor& input, int64_t downscale_factor) {
            format_ints(input.sizes()));
   DimVector s = folded(input, 3);
   int64_t h = s[2] / r, w = s[3] / r;
-  if (goes_along_channels(input, 2)) {
+  if (input.ndim() == 4 && !input.is_cuda() && has_channels_last(input)) {
     Tensor places = reshape(permute(input, {0, 2, 3, 1}), {s[0], h, r, w, r, s[1]});
     Tensor moved = reshape(permute(places, {0, 1, 3, 5, 2, 4}), {s[0], h, w, s[1] * r * r});
     return of_its_own(permute(moved, {0, 3, 1, 2}), input);

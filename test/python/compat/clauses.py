@@ -417,7 +417,9 @@ def layouts_of_images():
     results = [F.conv2d(x, w), F.conv2d(x.contiguous(), w.to(memory_format=torch.channels_last)), F.conv2d(x, w[:3, :1], groups=3), F.conv_transpose2d(x, w[:3]), F.conv3d(v, torch.ones(2, 4, 2, 2, 2)),
                F.group_norm(x, 1), F.instance_norm(x), F.layer_norm(x, (7,)), F.dropout(x), F.pad(x, (1, 1)), F.pad(x, (1, 1, 1, 1), "reflect"), F.pad(v, (1, 0) * 3, "replicate"), F.max_pool2d(x, 2),
                F.batch_norm(x, None, None, training=True), F.relu(x), F.gelu(x), F.avg_pool2d(x.double(), 2), F.interpolate(x, scale_factor=2), nn.Conv2d(3, 2, 1)(x)]  # fmt: skip
-    return [r.stride() for r in results], y.grad.stride()
+    shuffled = F.pixel_shuffle(torch.ones(3, 18, 4, 4).to(memory_format=torch.channels_last), 3)
+    empty = [kind(lambda m=m: F.pad(torch.zeros(3, 0, 4, 4), (1, 1, 1, 1), m)) for m in ("reflect", "replicate", "circular", "constant")]
+    return [r.stride() for r in results], y.grad.stride(), shuffled.stride(), F.pixel_unshuffle(shuffled, 3).stride(), empty
 
 
 @clause
