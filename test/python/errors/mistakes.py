@@ -185,7 +185,7 @@ MISTAKES = [
     Mistake("Dtypes and devices", "A device that is not there",
             "tg.zeros(2, device='gpu')",
             "RuntimeError",
-            "device: Expected one of cpu, cuda, cuda:N, meta device type at start of device string: gpu"),
+            "device: Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, hpu, mtia, privateuseone device type at start of device string: gpu"),
     Mistake("Dtypes and devices", "CUDA where there is no GPU",
             "tg.zeros(2).cuda()",
             "RuntimeError",
