@@ -49,10 +49,20 @@ size_t widest_of(const Call& call) {
   return widest;
 }
 
+// Kernels stage elements of 16 bits in tiles of 4 KB, and do the rest of one, or a few alone, in other ways, which NaN
+// show: pieces and loops begin and end at multiples of that, and kernels do the last ones, more than a tile. Not where
+// operands have a number per row or column, whose pieces would be too long.
+constexpr int64_t kNarrowTile = 4096;
+bool is_narrow(const Call& call) {
+  const DType* const dtypes = call.pointwise->dtype;
+  return std::any_of(dtypes, dtypes + call.pointwise->num_inputs + 1,
+                     [](DType t) { return t == DType::float16 || t == DType::bfloat16; });
+}
+
 // Elements of a piece: whole rows, and a multiple of 64; 0 where that is too much for the cache.
-int64_t piece_of(int64_t columns, size_t widest) {
+int64_t piece_of(int64_t columns, size_t widest, bool narrow) {
   const int64_t wanted = kPieceBytes / static_cast<int64_t>(widest);
-  if (columns == 0) return wanted;
+  if (columns == 0) return narrow ? std::max(wanted, kNarrowTile) : wanted;
   const int64_t least = std::lcm(columns, int64_t{64});
   return least > 4 * wanted ? 0 : std::max(least, wanted / least * least);
 }
@@ -119,7 +129,7 @@ std::vector<std::pair<size_t, size_t>> find_chains(Recording& recording) {
       if (here < 0 || (here > 0 && columns > 0 && here != columns)) break;
       const size_t wider = std::max(widest, widest_of(calls[end]));
       if (calls[end].pointwise->numel != calls[i].pointwise->numel ||
-          (device ? end - i == kLongestDeviceChain : piece_of(std::max(columns, here), wider) == 0) ||
+          (device ? end - i == kLongestDeviceChain : piece_of(std::max(columns, here), wider, false) == 0) ||
           (end > i && recording.two_parts && end == recording.first_calls) || !uses.add(calls[end]))
         break;
       columns = std::max(columns, here);
@@ -163,8 +173,10 @@ std::unique_ptr<Chain> make_chain(Recording& recording, size_t first, size_t las
   if (on_device(recording)) return chain;
   chain->numel = chain->calls[0].pointwise->numel;
   for (const Call& call : chain->calls) chain->columns = std::max(chain->columns, columns_of(call));
-  chain->piece = piece_of(chain->columns, widest);
-  chain->buffer_bytes = static_cast<size_t>(chain->piece) * widest;
+  chain->narrow = chain->columns == 0 && std::ranges::any_of(chain->calls, is_narrow);
+  chain->piece = piece_of(chain->columns, widest, chain->narrow);
+  // The last piece may be larger.
+  chain->buffer_bytes = static_cast<size_t>(chain->narrow ? 2 * chain->piece : chain->piece) * widest;
   // Buffers are given to those that live at the same time: the last use of one frees it.
   std::map<int, size_t> last_use;
   for (size_t i = 0; i < chain->buffers.size(); ++i)
@@ -193,9 +205,11 @@ std::unique_ptr<Chain> make_chain(Recording& recording, size_t first, size_t las
   return chain;
 }
 
+int64_t Chain::step() const { return narrow ? kNarrowTile : kLoopLanes; }
+
 void Chain::run() {
   if (kernel != nullptr) return kernel->run(calls);
-  const int64_t pieces = (numel + piece - 1) / piece;
+  const int64_t pieces = narrow ? std::max<int64_t>(numel / piece, 1) : (numel + piece - 1) / piece;
   // A few shares per thread, so that one which is late delays little; none for what takes less than some 20 us.
   const bool alone = get_num_threads() == 1 || numel * static_cast<int64_t>(calls.size()) < kShared;
   const auto shares = std::clamp<int64_t>(alone ? 1 : int64_t{4} * get_num_threads(), 1, pieces);
@@ -215,9 +229,11 @@ void Chain::run() {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t last = pieces * (t + 1) / shares, step = all_loops ? kLoopPieces : 1;
       for (int64_t p = pieces * t / shares; p < last; p += step) {
-        const int64_t from = p * piece, n = std::min(std::min(p + step, last) * piece, numel) - from;
+        const int64_t from = p * piece, end_of = std::min(p + step, last);
+        const int64_t n = (end_of == pieces ? numel : end_of * piece) - from;
         // The rest, by kernels, whose loops can do it.
-        const int64_t main = fused.empty() ? 0 : n / kLoopLanes * kLoopLanes;
+        const int64_t steps = n / this->step() - (narrow && n % this->step() != 0 ? 1 : 0);
+        const int64_t main = fused.empty() ? 0 : std::max<int64_t>(0, steps) * this->step();
         if (main > 0) run_piece(workers[static_cast<size_t>(t)], from, main, true);
         if (main < n) run_piece(workers[static_cast<size_t>(t)], from + main, n - main, false);
         count(n * static_cast<int64_t>(calls.size()) / 8);

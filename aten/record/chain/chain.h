@@ -26,6 +26,7 @@ struct Chain {
   std::vector<std::array<int, 1 + pointwise::kMaxInputs>> buffers;
   size_t buffer_bytes = 0;  // of one buffer
   int num_buffers = 0;
+  bool narrow = false;                              // there are elements of 16 bits, and no columns
   std::vector<FusedCalls> fused;                    // runs of calls that are one loop each, in their order
   std::shared_ptr<const class DeviceChain> kernel;  // on a device: all of it
   // What a thread that runs pieces needs: iterators over a piece, and its buffers.
@@ -37,6 +38,7 @@ struct Chain {
   std::vector<Worker> workers;
 
   void run();
+  int64_t step() const;  // elements that loops do are a multiple of it
 
  private:
   void run_piece(Worker& w, int64_t from, int64_t n, bool with_loops);
