@@ -75,7 +75,7 @@ struct Batched {
 
 Batched batched(const Tensor& input, const Tensor& target, const char* op) {
   TG_CHECK(input.ndim() >= 1, Value, "{}: expected input of at least one dimension: got a scalar", op);
-  TG_CHECK(target.dtype() == DType::int64 || target.dtype() == DType::uint8, Runtime,
+  TG_CHECK(target.dtype() == DType::int64 || target.dtype() == DType::uint8 || !is_integral(target.dtype()), Runtime,
            "{}: expected target dtype to be Long or Byte: got {}\nuse target.long()", op, target.dtype());
   if (input.ndim() == 1) {
     TG_CHECK(target.ndim() == 0 || (target.ndim() == 1 && target.size(0) == 1), Runtime,
