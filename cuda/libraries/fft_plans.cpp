@@ -92,7 +92,7 @@ struct Plan {
 class Plans {
  public:
   bool run(const Stream& stream, const Request& r) {
-    const std::lock_guard lock(mutex_);  // recursive: short of memory, the workspace runs Python's collector
+    std::unique_lock lock(mutex_);
     // Plans cannot be made during a capture; our kernels can be captured.
     const bool capturing = driver().capture_id(stream.handle) != 0;
     const Key key{type_of(r), r.rank, r.n, r.count, r.in_step, r.in_dist, r.out_step, r.out_dist};
@@ -103,9 +103,16 @@ class Plans {
       plans_.put(key, std::move(plan));
     }
     if (!plans_.find(key)->found) return false;
-    const Workspace workspace(plans_.find(key)->workspace, stream);
+    const size_t bytes = plans_.find(key)->workspace;
+    // Outside of the lock: short of memory, it runs Python's collector, and with it other transforms.
+    lock.unlock();
+    const Workspace workspace(bytes, stream);
+    lock.lock();
     Plan* const found = plans_.find(key);
-    if (found == nullptr) return run(stream, r);  // the collector ran transforms of many other layouts
+    if (found == nullptr) {  // there were many of other layouts
+      lock.unlock();
+      return run(stream, r);
+    }
     Plan& plan = *found;
     plan.kept |= capturing;
     TG_FFT_CHECK(cufftSetStream, plan.handle, static_cast<cudaStream_t>(stream.handle));
@@ -138,7 +145,7 @@ class Plans {
     }
   }
 
-  std::recursive_mutex mutex_;
+  std::mutex mutex_;
   PlanCache<Key, Plan> plans_{kMostPlans};
 };
 

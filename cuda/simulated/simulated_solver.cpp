@@ -44,8 +44,19 @@ struct Handle {
   bool deterministic = false;
 };
 
+// Whether calls that may allocate or load code are possible, or invalidate what this thread or another one captures.
+bool is_permitted(const char* name) {
+  try {
+    simulated_driver().forbid_in_capture(name);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // Counts a call: what it gives if a test wants it to fail, or the stream is being captured.
 int enter(const char* name, const void* handle, bool capturable = false) {
+  if (!is_permitted(name)) return kInternal;
   const std::lock_guard lock(state().mutex);
   ++state().calls[name];
   if (const auto at = state().failures.find(name); at != state().failures.end()) {

@@ -58,31 +58,39 @@ Solver::Solver() {
   check(f.set_deterministic(handle_, kDeterministic), "cusolverDnSetDeterministicMode");
 }
 
-// The scope of a call: alone, and on its stream.
+// The scope of a call: alone, and on its stream. No memory is asked for under the lock: short of it, the allocator runs
+// Python's collector, and with it other calls.
 class Solver::Call {
  public:
-  Call(Solver& solver, const Stream& stream) : api(*cuda::api()), lock_(solver.mutex_), stream_(stream) {
-    check(api.set_stream(solver.handle_, stream.handle), "cusolverDnSetStream");
+  Call(Solver& solver, const Stream& stream)
+      : api(*cuda::api()), handle_(solver.handle_), lock_(solver.mutex_), stream_(stream) {
+    set_stream();
   }
   // `size(&device, &host)` says how many bytes `run(device, bytes, host, bytes)` needs.
   template <class Size, class Run>
-  void with_workspaces(const char* size_call, const Size& size, const char* call, const Run& run) const {
+  void with_workspaces(const char* size_call, const Size& size, const char* call, const Run& run) {
     size_t device = 0, host = 0;
     check(size(&device, &host), size_call);
+    lock_.unlock();
     const Workspace workspace(device, stream_);
     std::vector<char> scratch(host);
+    lock_.lock();
+    set_stream();  // another call may have been made meanwhile
     check(run(workspace.data(), device, scratch.data(), host), call);
   }
 
   const Functions& api;
 
  private:
-  const std::lock_guard<std::recursive_mutex> lock_;
+  void set_stream() const { check(api.set_stream(handle_, stream_.handle), "cusolverDnSetStream"); }
+
+  void* const handle_;
+  std::unique_lock<std::mutex> lock_;
   const Stream stream_;
 };
 
 void Solver::lu(const Stream& stream, DType dtype, const Columns& a, int64_t* pivots, int* info) {
-  const Call call(*this, stream);
+  Call call(*this, stream);
   const int type = data_type(dtype);
   call.with_workspaces(
       "cusolverDnXgetrf_bufferSize",
@@ -98,7 +106,7 @@ void Solver::lu(const Stream& stream, DType dtype, const Columns& a, int64_t* pi
 
 void Solver::lu_solve(const Stream& stream, DType dtype, const Columns& lu, const int64_t* pivots, bool adjoint,
                       const Columns& x, int* info) {
-  const Call call(*this, stream);
+  Call call(*this, stream);
   const int type = data_type(dtype), operation = !adjoint ? kPlain : is_complex(dtype) ? kAdjoint : kTransposed;
   check(call.api.lu_solve(handle_, params_, operation, lu.rows, x.cols, type, lu.data, lu.ld, pivots, type, x.data,
                           x.ld, info),
@@ -106,7 +114,7 @@ void Solver::lu_solve(const Stream& stream, DType dtype, const Columns& lu, cons
 }
 
 void Solver::cholesky(const Stream& stream, DType dtype, const Columns& a, bool upper, int* info) {
-  const Call call(*this, stream);
+  Call call(*this, stream);
   const int type = data_type(dtype), fill = upper ? kUpper : kLower;
   call.with_workspaces(
       "cusolverDnXpotrf_bufferSize",
@@ -121,7 +129,7 @@ void Solver::cholesky(const Stream& stream, DType dtype, const Columns& a, bool 
 }
 
 void Solver::qr(const Stream& stream, DType dtype, const Columns& a, void* tau, int* info) {
-  const Call call(*this, stream);
+  Call call(*this, stream);
   const int type = data_type(dtype);
   call.with_workspaces(
       "cusolverDnXgeqrf_bufferSize",
@@ -140,7 +148,7 @@ void Solver::reflections(const Stream& stream, DType dtype, const Columns& q, co
   const char* const name = is_complex(dtype) ? "cusolverDnungqr" : "cusolverDnorgqr";
   const int m = static_cast<int>(q.rows), n = static_cast<int>(q.cols), ld = static_cast<int>(q.ld);
   const int at = place_of(dtype);
-  const Call call(*this, stream);
+  Call call(*this, stream);
   int elements = 0;
   call.with_workspaces(
       name,
@@ -158,7 +166,7 @@ void Solver::reflections(const Stream& stream, DType dtype, const Columns& q, co
 
 void Solver::substitute(const Stream& stream, DType dtype, const Columns& a, bool transposed, bool upper, bool unit,
                         const Columns& x) {
-  const Call call(*this, stream);
+  Call call(*this, stream);
   if (blas_ == nullptr) check_blas(create(call.api.create_blas, &blas_), "cublasCreate");
   // With its own workspace cuBLAS may choose another algorithm where several streams are in use, and give other bits.
   const Workspace workspace(kBlasWorkspace, stream);
@@ -174,7 +182,7 @@ void Solver::substitute(const Stream& stream, DType dtype, const Columns& a, boo
 }
 
 bool Solver::spectrum(const Stream& stream, const EigenRequest& r) {
-  const Call call(*this, stream);
+  Call call(*this, stream);
   switch (r.spectrum) {
     case Spectrum::Singular:
       singular(call, r);

@@ -47,7 +47,7 @@ class Solver {
   void singular(const Call& call, const EigenRequest& r);
   bool general(const Call& call, const EigenRequest& r);
 
-  std::recursive_mutex mutex_;  // short of memory, a workspace runs Python's collector
+  std::mutex mutex_;
   void* handle_ = nullptr;
   void* params_ = nullptr;
   void* blas_ = nullptr;  // made by the first use

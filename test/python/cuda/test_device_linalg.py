@@ -334,6 +334,23 @@ def test_what_goes_to_the_library_and_what_does_not():
             assert calls("lu") in (None, 1)
             assert all(tg.equal(p, q) for p, q in zip(recorded(x, y), expected, strict=True))
             assert calls("lu") in (None, 1), i
+        # Another thread captures, in the mode that refuses what may allocate anywhere.
+        graph, begun, ended = tg.cuda.CUDAGraph(), threading.Event(), threading.Event()
+
+        def capture():
+            with tg.cuda.graph(graph, capture_error_mode="global"):
+                out.mul_(2)
+                begun.set()
+                ended.wait()
+        thread = threading.Thread(target=capture)
+        thread.start()
+        begun.wait()
+        inverse = tg.linalg.inv(a[2].cuda())
+        ended.set()
+        thread.join()
+        tg.testing.assert_close(inverse.cpu(), tg.linalg.inv(a[2]), rtol=1e-9, atol=1e-9)
+        graph.replay()
+        tg.testing.assert_close(out.cpu(), 2 * tg.linalg.inv(a[1]), rtol=1e-9, atol=1e-9)
         # Streams and threads of their own.
         results, errors = {}, []
 
