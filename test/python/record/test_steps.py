@@ -492,3 +492,44 @@ def test_results_that_no_kernel_writes():
     assert [t.tolist() for t in got] == [[1.0, 2.0]] * 5
     got[3].zero_()
     assert step(tg.randn(4, 6)).tolist() == [1.0, 2.0]
+
+
+def _kept(how, grad):
+    """What keeps a gradient or its memory beyond the next call: a function that gives what it has then."""
+    kept = {"itself": lambda: grad, "a view": lambda: grad[0], "detached": grad.detach, "numpy": grad.numpy, "its storage": grad.untyped_storage}[how]()
+    return lambda: tg.tensor(list(kept)) if how == "its storage" else tg.as_tensor(kept).clone()
+
+
+@pytest.mark.parametrize("how", ["itself", "a view", "detached", "numpy", "its storage"])
+def test_gradients_that_somebody_keeps(how):
+    """Small ones are made where the last ones lay, if nobody has those."""
+    net = mlp()
+    step = tg.record(training(net, tg.optim.SGD(net.parameters(), lr=0.1)))
+    data, kept = batches(12), []
+    for i, (x, y) in enumerate(data):
+        step(x, y)
+        if i % 3 != 0:
+            look = _kept(how, net[0].weight.grad)
+            kept.append((look, look()))
+    assert replays(step) > 6, step.summary()
+    for look, was in kept:
+        assert tg.equal(look(), was)
+
+
+def test_gradients_that_were_changed_before_they_were_dropped():
+    """Their form, version and tape are those of new ones afterwards."""
+    net, other = mlp(), mlp()
+    step = tg.record(training(net, tg.optim.SGD(net.parameters(), lr=0.1)))
+    eager = training(other, tg.optim.SGD(other.parameters(), lr=0.1))
+    changes = [lambda g: g.mul_(2), lambda g: g.t_(), lambda g: g.requires_grad_(), lambda g: g.resize_(2, 2), lambda g: setattr(g, "data", tg.ones(1)),
+               lambda g: setattr(g, "tag", 1), lambda g: g.squeeze_(), lambda g: g.untyped_storage().resize_(0)]
+    for i, (x, y) in enumerate(batches(4 + 2 * len(changes))):
+        assert tg.equal(step(x, y), eager(x, y)), i
+        assert_same(net, other, i)
+        for p, q in zip(net.parameters(), other.parameters(), strict=True):
+            g, h = p.grad, q.grad
+            assert (g._version, g.requires_grad, g.stride(), g.is_leaf, hasattr(g, "tag")) == (h._version, h.requires_grad, h.stride(), h.is_leaf, False), i
+        if i >= 4 and i % 2 == 0:
+            for n in (net, other):
+                changes[(i - 4) // 2](n[0].weight.grad)
+    assert replays(step) > 8, step.summary()
