@@ -196,7 +196,7 @@ bool Solver::spectrum(const Stream& stream, const EigenRequest& r) {
   return false;
 }
 
-void Solver::hermitian(const Call& call, const EigenRequest& r) {
+void Solver::hermitian(Call& call, const EigenRequest& r) {
   const int type = data_type(r.dtype), real = data_type(to_real(r.dtype)), mode = r.vectors ? kVectors : kNoVectors;
   call.with_workspaces(
       "cusolverDnXsyevd_bufferSize",
@@ -211,7 +211,7 @@ void Solver::hermitian(const Call& call, const EigenRequest& r) {
       });
 }
 
-void Solver::singular(const Call& call, const EigenRequest& r) {
+void Solver::singular(Call& call, const EigenRequest& r) {
   const int type = data_type(r.dtype), real = data_type(to_real(r.dtype));
   const signed char u = !r.vectors ? 'N' : r.u_columns == r.m ? 'A' : 'S', vt = r.vectors ? 'A' : 'N';
   call.with_workspaces(
@@ -228,7 +228,7 @@ void Solver::singular(const Call& call, const EigenRequest& r) {
 }
 
 // The eigenvalues of real matrices as complex numbers; their vectors come packed.
-bool Solver::general(const Call& call, const EigenRequest& r) {
+bool Solver::general(Call& call, const EigenRequest& r) {
   const int type = data_type(r.dtype), values = data_type(to_complex(r.dtype));
   const int right = r.vectors ? kVectors : kNoVectors;
   const auto size = [&](size_t* device, size_t* host) {

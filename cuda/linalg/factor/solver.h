@@ -43,9 +43,9 @@ class Solver {
  private:
   class Call;
 
-  void hermitian(const Call& call, const EigenRequest& r);
-  void singular(const Call& call, const EigenRequest& r);
-  bool general(const Call& call, const EigenRequest& r);
+  void hermitian(Call& call, const EigenRequest& r);
+  void singular(Call& call, const EigenRequest& r);
+  bool general(Call& call, const EigenRequest& r);
 
   std::mutex mutex_;
   void* handle_ = nullptr;
