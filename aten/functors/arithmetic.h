@@ -1,7 +1,7 @@
 // Sums, products, quotients, powers and their relatives.
 #pragma once
 
-#include <cstring>
+#include <bit>
 
 #include "tapegrad/aten/functors/math.h"
 
@@ -153,15 +153,11 @@ struct nextafter {
   static constexpr int kCost = 4;
   // Neighbours of one sign differ by one in their bits.
   TG_HD T operator()(T a, T b) const {
-    using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
-    Bits bits = 0;
-    memcpy(&bits, &a, sizeof bits);
-    bits += (a < b) == (a > T(0)) ? 1 : -1;
-    T moved = 0;
-    memcpy(&moved, &bits, sizeof moved);
+    using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
+    const T moved = std::bit_cast<T>(std::bit_cast<Bits>(a) + Bits((a < b) == (a > T(0)) ? 1 : -1));
     const T from_zero = math::copysign(std::numeric_limits<T>::denorm_min(), b);
     const T result = a == b ? b : a == T(0) ? from_zero : moved;
-    return __builtin_isunordered(a, b) ? a + b : result;
+    return (a != a) | (b != b) ? a + b : result;
   }
 };
 

@@ -10,7 +10,7 @@
 // elements does not matter. Fields are the row's further scalar arguments.
 #pragma once
 
-#include <cstring>
+#include <bit>
 
 #include "tapegrad/aten/functors/math.h"
 
@@ -86,10 +86,7 @@ struct xor_sum {
   TG_HD Acc identity() const { return 0; }
   TG_HD Acc step(Acc a, T x) const {
     if constexpr (std::is_floating_point_v<T>) {
-      const double wide = static_cast<double>(x);
-      int64_t bits = 0;
-      memcpy(&bits, &wide, sizeof bits);
-      return a ^ bits;
+      return a ^ std::bit_cast<int64_t>(static_cast<double>(x));
     } else {
       return a ^ static_cast<int64_t>(x);
     }

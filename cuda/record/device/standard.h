@@ -62,6 +62,7 @@ struct numeric_limits<float> {
   __host__ __device__ static constexpr float max() { return 3.40282346638528859811704183484516925e+38F; }
   __host__ __device__ static constexpr float lowest() { return -max(); }
   __host__ __device__ static constexpr float min() { return 1.17549435082228750796873653722224568e-38F; }
+  __host__ __device__ static constexpr float denorm_min() { return bit_cast<float>(1u); }
   __host__ __device__ static constexpr float epsilon() { return 1.1920928955078125e-07F; }
 };
 template <>
@@ -72,6 +73,7 @@ struct numeric_limits<double> {
   __host__ __device__ static constexpr double max() { return 1.79769313486231570814527423731704357e+308; }
   __host__ __device__ static constexpr double lowest() { return -max(); }
   __host__ __device__ static constexpr double min() { return 2.22507385850720138309023271733240406e-308; }
+  __host__ __device__ static constexpr double denorm_min() { return bit_cast<double>(1ul); }
   __host__ __device__ static constexpr double epsilon() { return 2.2204460492503130808472633361816406e-16; }
 };
 
