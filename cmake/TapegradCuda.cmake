@@ -199,8 +199,7 @@ if(TG_CUDA_SIMULATED)
     list(APPEND simulated_sources "${wrapper}")
   endforeach()
   # Not of a default build, of which it would be a sixth: what runs tests builds it (tools/ctest.sh).
-  # Scalar functions that libtapegrad keeps to its own kernels.
-  add_library(tapegrad_cuda_sim SHARED EXCLUDE_FROM_ALL ${simulated_sources} aten/vector_math.cpp)
+  add_library(tapegrad_cuda_sim SHARED EXCLUDE_FROM_ALL ${simulated_sources})
   target_compile_definitions(tapegrad_cuda_sim PRIVATE TG_CUDA_SIMULATED=1)
   set(simulated_level -O1)  # long to optimise, short to run
   if(TG_SANITIZE)  # half the time of the compiler
@@ -208,6 +207,8 @@ if(TG_CUDA_SIMULATED)
   endif()
   target_compile_options(tapegrad_cuda_sim PRIVATE ${TG_BASELINE_FLAGS} ${simulated_level})
   tg_precompile(tapegrad_cuda_sim tapegrad/cuda/kernels.h tapegrad/cuda/launch/loops.h tapegrad/cuda/pointwise/rows.h)
+  # It defines what a header declares in another way.
+  set_source_files_properties(cuda/pointwise/simulated_math.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
   target_link_libraries(tapegrad_cuda_sim PUBLIC tapegrad PRIVATE $<BUILD_INTERFACE:tapegrad_private> ${CMAKE_DL_LIBS})
   if(NOT TG_SANITIZE)  # a kernel that is missing or misspelt is an error here, and not when the library is loaded
     target_link_options(tapegrad_cuda_sim PRIVATE -Wl,--no-undefined)
