@@ -169,11 +169,11 @@ void with_product(Vectors& e, const V& o, const V& a, const V& b, const V& c, bo
   minus ? e.sub_(o, c, o) : plus(e, o, c, o, form == 3);
 }
 void clamp(Vectors& e, const V& o, const V& x, const V& low, const V& high, int form) {
-  e.max_(o, x, low);
-  e.min_(o, o, high);
+  e.max_(o, low, x);  // x where one is NaN
+  e.min_(o, high, o);
   const V sum = e.scratch(1);
-  plus(e, sum, x, low, form == 1);
-  e.choose(o, Vectors::kUnordered, x, low, sum, o);
+  plus(e, sum, low, high, form == 1);
+  e.choose(o, Vectors::kUnordered, low, high, sum, o);
 }
 // The larger or smaller one; NaN wins.
 void extreme(Vectors& e, const V& o, const V& a, const V& b, bool largest) {
