@@ -30,7 +30,7 @@ TG_HD inline double right_erfcx(double m) {
     const double near = m > 1e60 ? 1e60 : m, root = near + 2.5, slope = 1 + 2 * near, r = 1 / (root * slope);
     return series(1 - 5 * slope * r) * root * r;
   }
-  return series(1 - 5 / (m + 2.5)) / (1 + 2 * m);
+  return series(1 - 5 / (m + 2.5)) / 2 / (0.5 + m);  // 2 m would overflow
 }
 // exp(sign x^2) for |x| up to 40, beyond which neither sign has a number for it. The square is taken with its rounding
 // error, which the exponential would magnify.

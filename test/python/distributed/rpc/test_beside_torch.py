@@ -101,7 +101,13 @@ def beside_torch(rank, size, path):
 
 
 def test_what_torch_gives(tmp_path):
-    (theirs, ours), _ = results(run_ranks_with_torch(2, beside_torch, str(tmp_path / "store"), world=False, timeout=60))
+    for attempt in range(3):  # PyTorch's ranks may wait for each other for ever while they start
+        try:
+            (theirs, ours), _ = results(run_ranks_with_torch(2, beside_torch, str(tmp_path / f"store{attempt}"), world=False, timeout=60))
+            break
+        except AssertionError as error:
+            if attempt == 2 or "torch/distributed/rpc/backend_registry.py" not in str(error):
+                raise
     assert ours["said"] == theirs["said"]
     flat = [[v for t in found["gradients"] for row in t for v in row] + found["losses"] for found in (ours, theirs)]
     assert flat[0] == pytest.approx(flat[1], rel=1e-10, abs=1e-13) and len(flat[0]) == 34
