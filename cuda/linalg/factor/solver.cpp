@@ -166,10 +166,10 @@ void Solver::reflections(const Stream& stream, DType dtype, const Columns& q, co
 
 void Solver::substitute(const Stream& stream, DType dtype, const Columns& a, bool transposed, bool upper, bool unit,
                         const Columns& x) {
-  Call call(*this, stream);
-  if (blas_ == nullptr) check_blas(create(call.api.create_blas, &blas_), "cublasCreate");
   // With its own workspace cuBLAS may choose another algorithm where several streams are in use, and give other bits.
   const Workspace workspace(kBlasWorkspace, stream);
+  Call call(*this, stream);
+  if (blas_ == nullptr) check_blas(create(call.api.create_blas, &blas_), "cublasCreate");
   check_blas(call.api.set_blas_stream(blas_, stream.handle), "cublasSetStream");
   check_blas(call.api.set_blas_workspace(blas_, workspace.data(), kBlasWorkspace), "cublasSetWorkspace");
   dispatch_lapack(dtype, [&]<class T>() {

@@ -392,7 +392,7 @@ def test_errors_of_the_library():
                 f()
             f()  # and all is well again
         tg.testing.assert_close(tg.linalg.inv(x).cpu(), tg.linalg.inv(a), rtol=1e-9, atol=1e-9)
-        # No memory for the 32 MiB that cuBLAS works in.
+        # No memory for the 32 MiB that cuBLAS works in; then Python's collector finds some, and runs calls of its own.
         held = []
         tg.cuda.synchronize()
         tg.cuda.empty_cache()
@@ -402,6 +402,20 @@ def test_errors_of_the_library():
                     held.append(tg.empty(16 << 20, dtype=tg.uint8, device="cuda"))
             with pytest.raises(tg.OutOfMemoryError):
                 tg.linalg.solve_triangular(x, x, upper=True)
+            solved = []
+
+            class Garbage:
+                def __init__(self):
+                    self.itself, self.memory = self, [held.pop() for _ in range(4)]
+
+                def __del__(self):
+                    self.memory.clear()
+                    solved.append(tg.linalg.solve_triangular(x, x, upper=True))
+                    solved.append(tg.linalg.inv(x))
+            Garbage()
+            result = tg.linalg.solve_triangular(x, x, upper=True)
+            tg.testing.assert_close(solved[0], result, rtol=0, atol=0)
+            tg.testing.assert_close(solved[1].cpu(), tg.linalg.inv(a), rtol=1e-9, atol=1e-9)
         finally:
             held.clear()
         tg.testing.assert_close(tg.linalg.solve_triangular(x, x, upper=True).cpu(), tg.linalg.solve_triangular(a, a, upper=True), rtol=1e-9, atol=1e-9)
