@@ -9,6 +9,7 @@
 #include "tapegrad/aten/copy/tile.h"
 #include "tapegrad/aten/iterate/along_dim.h"
 #include "tapegrad/aten/iterate/blocks/blocks.h"
+#include "tapegrad/aten/iterate/blocks/float_vector.h"
 #include "tapegrad/c10/threads/serial_for.h"
 
 namespace tapegrad::cpu::TG_ISA {
@@ -235,16 +236,9 @@ inline LaneGroup chunk_group(int64_t start) {
 }
 
 // kLanes values of C in registers, as parts of a vector at most: of wider ones g++ 12 compares one number at a time.
-#if defined(__AVX512F__)
-inline constexpr size_t kVectorBytes = 64;
-#elif defined(__AVX2__)
-inline constexpr size_t kVectorBytes = 32;
-#else
-inline constexpr size_t kVectorBytes = 16;
-#endif
 template <class C>
 struct Pack {
-  static constexpr int kPerPart = static_cast<int>(std::min<size_t>(kVectorBytes / sizeof(C), kLanes));
+  static constexpr int kPerPart = static_cast<int>(std::min<size_t>(sizeof(Vector) / sizeof(C), kLanes));
   static constexpr int kParts = static_cast<int>(kLanes) / kPerPart;
   typedef C Part __attribute__((vector_size(kPerPart * sizeof(C))));
   Part part[kParts];

@@ -2,6 +2,8 @@
 
 import sys
 
+from ._lazy import is_compat
+
 # Names of other libraries, and what they are called here.
 _ELSEWHERE = {"ndarray": "Tensor", "array": "tensor", "asarray": "as_tensor", "random": "rand", "power": "pow", "astype": "to",
               "concat": "cat", "expand_dims": "unsqueeze", "transpose_": "t_", "copy": "clone", "absolute": "abs", "ceiling": "ceil",
@@ -100,8 +102,7 @@ def no_attribute(module: str, name: str, candidates) -> AttributeError | ImportE
         (_elsewhere(name) if module == __package__ else "") or did_you_mean(name, candidates)
     if not hint and (why := why_no_module(module.partition(".")[2])):
         hint = f": {why}"
-    compat = sys.modules.get(f"{__package__}.compat")
-    if compat is not None and compat.is_installed():
+    if is_compat():
         vision = f"{__package__}.vision"
         theirs = module.replace(vision, "torchvision", 1) if module.startswith(vision) else module.replace(__package__, "torch", 1)
         hint = hint or f"\n{theirs} is {module} here: dir({theirs}) lists its names, docs/compat.md what tapegrad leaves out"

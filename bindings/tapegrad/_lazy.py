@@ -26,6 +26,12 @@ def _lacks_memory(error, outer) -> bool:
     return False
 
 
+def is_compat() -> bool:
+    """Whether the program runs under PyTorch's name."""
+    compat = sys.modules.get(_COMPAT)
+    return compat is not None and compat.is_installed()
+
+
 def load(name: str):
     """The module. One that fails leaves nothing behind which would make the next attempt another one; a library for which there is no memory
     is OutOfMemoryError, and not an ImportError, which would say that it is missing."""

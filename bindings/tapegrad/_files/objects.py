@@ -20,6 +20,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from .. import Size, Tensor, dtype
+from .._lazy import is_compat
 from .errors import FileError, guarded
 
 _safe: dict = {}  # callable, or (callable, name): in the order in which they were added
@@ -91,12 +92,6 @@ def holds_attributes_only(cls: type) -> bool:
         return True
     return (cls.__new__ is object.__new__ and cls.__reduce__ is object.__reduce__ and cls.__reduce_ex__ is object.__reduce_ex__
             and not any(name in vars(base) for base in cls.__mro__ for name in ("__setstate__", "__del__", "__getnewargs__", "__getnewargs_ex__")))
-
-
-def is_compat() -> bool:
-    """Whether the program runs under PyTorch's name."""
-    compat = sys.modules.get(f"{__package__.partition('.')[0]}.compat")
-    return compat is not None and compat.is_installed()
 
 
 def program_class(module: str, name: str):

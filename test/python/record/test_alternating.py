@@ -172,13 +172,20 @@ def test_memory_of_a_plan_that_waits_is_free():
     assert replays(step) == 2 + 2 + 1 + 8, step.summary()
 
 
-def test_objects_that_are_replaced_are_let_go():
-    """Only plain values may come back: a plan keeps no weights that the program has dropped."""
+def evaluated():
+    """A module, its replayed step and an argument."""
     net = Net().eval()
     step, x = tg.record(lambda x: net(x)), tg.rand(5, 6)
     with tg.no_grad():
         for _ in range(4):
             step(x)
+    return net, step, x
+
+
+def test_objects_that_are_replaced_are_let_go():
+    """Only plain values may come back: a plan keeps no weights that the program has dropped."""
+    net, step, x = evaluated()
+    with tg.no_grad():
         old = weakref.ref(net.first.weight)
         net.first.weight = nn.Parameter(tg.rand(8, 6))
         net.eval()
@@ -189,11 +196,8 @@ def test_objects_that_are_replaced_are_let_go():
 
 def test_both_change_at_once():
     """A value and an object: the plan goes."""
-    net = Net().eval()
-    step, x = tg.record(lambda x: net(x)), tg.rand(5, 6)
+    net, step, x = evaluated()
     with tg.no_grad():
-        for _ in range(4):
-            step(x)
         net.train()
         net.norm = nn.BatchNorm1d(8)
         step(x)
