@@ -69,7 +69,7 @@ TensorSpec scaled_mm_shape(const Tensor& input, const Tensor& mat2, const Tensor
 }
 
 bool ScaledProduct::of_terms() const {
-  return (a_scale.numel() > 1 && a_scale.size(1) > 1) || (b_scale.numel() > 1 && b_scale.size(0) > 1);
+  return (a_scale.numel() != 1 && a_scale.size(1) != 1) || (b_scale.numel() != 1 && b_scale.size(0) != 1);
 }
 
 void finish_scaled(const ScaledProduct& p, const Tensor& sums, bool scaled) {

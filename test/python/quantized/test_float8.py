@@ -75,6 +75,16 @@ def test_scales_of_the_operator(sizes, scales):
     tg.testing.assert_close(got, (a.float() * wide[0]) @ (b.float() * wide[1]), rtol=1e-5, atol=1e-3)
 
 
+@pytest.mark.parametrize("sizes", [(0, 4, 4), (4, 4, 0), (4, 0, 4), (0, 0, 0)])
+@pytest.mark.parametrize("kind", ["TensorWise", "RowWise", "BlockWise1x128"])
+def test_empty_products(sizes, kind):
+    m, k, n = sizes
+    a, b = tg.ones(m, k).to(tg.float8_e4m3fn), tg.ones(n, k).to(tg.float8_e4m3fn).t()
+    scales = {"TensorWise": (tg.ones(1), tg.ones(1)), "RowWise": (tg.ones(m, 1), tg.ones(1, n)), "BlockWise1x128": (tg.ones(m, -(-k // 128)), tg.ones(n, -(-k // 128)))}[kind]
+    got = f.scaled_mm(a, b, scales[0], KIND[kind], scales[1], KIND[kind], output_dtype=tg.float32)
+    assert tg.equal(got, tg.zeros(m, n))
+
+
 def test_results_of_float8_saturate_and_are_scaled():
     a, b, one = tg.ones(4, 16).to(tg.float8_e4m3fn), tg.ones(16, 8).to(tg.float8_e4m3fn), tg.tensor(1.0)
     assert tg._scaled_mm(a, b, one, one).dtype == tg.float8_e4m3fn
