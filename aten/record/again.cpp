@@ -354,7 +354,7 @@ class Again {
       made.born = true;
       made.copy_of = s;
       made.nbytes = slot(s).nbytes;
-      made.own = make_intrusive<StorageImpl>(nullptr, made.nbytes, Device(), nullptr, nullptr);
+      made.own = make_intrusive<StorageImpl>(nullptr, made.nbytes, slot(s).own->device(), nullptr, nullptr);
       r_.slots.push_back(std::move(made));
       ++r_.copies;
     }

@@ -74,8 +74,8 @@ class Driver;
 // The driver of this library; made on first use, never destroyed.
 TG_API Driver& driver();
 
-// While it lives, this thread may make calls that put nothing into a graph (allocations, handles of libraries, queries
-// of events) though some stream is being captured, by whichever thread; otherwise they would fail and spoil the
+// While it lives, this thread may make calls that put nothing into a graph (allocations, handles of libraries, waits
+// for other streams) though some stream is being captured, by whichever thread; otherwise they would fail and spoil the
 // capture. Driver's own functions have it where they need it, calls of libraries by LibraryFunction
 // (libraries/function.h). Within another one it does nothing.
 class TG_API RelaxedCapture {
@@ -107,7 +107,6 @@ class TG_API Driver {
   // Whether the event has passed; with `wait`, after waiting for it.
   bool has_passed(EventHandle event, bool wait) {
     if (!wait) return query_event(event);
-    const RelaxedCapture relaxed(*this);  // it is the allocators that wait, not the program
     synchronize_event(event);
     return true;
   }

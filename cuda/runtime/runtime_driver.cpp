@@ -373,8 +373,8 @@ class RuntimeDriver final : public Driver {
     return stream;
   }
   void destroy_stream_relaxed(StreamHandle stream) override { TG_CUDA_CHECK(cudaStreamDestroy(stream)); }
-  bool query_stream(StreamHandle stream) override { return ready(cudaStreamQuery(stream), "cudaStreamQuery"); }
-  void synchronize_stream(StreamHandle stream) override { TG_CUDA_CHECK(cudaStreamSynchronize(stream)); }
+  bool query_stream_relaxed(StreamHandle stream) override { return ready(cudaStreamQuery(stream), "cudaStreamQuery"); }
+  void synchronize_stream_relaxed(StreamHandle stream) override { TG_CUDA_CHECK(cudaStreamSynchronize(stream)); }
   void stream_wait_event(StreamHandle stream, EventHandle event) override {
     TG_CUDA_CHECK(cudaStreamWaitEvent(stream, event, 0));
   }
@@ -395,7 +395,7 @@ class RuntimeDriver final : public Driver {
   void destroy_event(EventHandle event) noexcept override { (void)cudaEventDestroy(event); }
   void record_event(EventHandle event, StreamHandle stream) override { TG_CUDA_CHECK(cudaEventRecord(event, stream)); }
   bool query_event_relaxed(EventHandle event) override { return ready(cudaEventQuery(event), "cudaEventQuery"); }
-  void synchronize_event(EventHandle event) override { TG_CUDA_CHECK(cudaEventSynchronize(event)); }
+  void synchronize_event_relaxed(EventHandle event) override { TG_CUDA_CHECK(cudaEventSynchronize(event)); }
   float elapsed_ms(EventHandle start, EventHandle end) override {
     float ms = 0;
     TG_CUDA_CHECK(cudaEventElapsedTime(&ms, start, end));

@@ -56,6 +56,11 @@ void enqueue(StreamHandle stream, const char* name, std::function<void()> work) 
 
 }  // namespace simulated
 
+// For tests in Python.
+extern "C" TG_API void tapegrad_simulated_open_memory(int open) {
+  simulated::simulated_driver().open_memory_to_host(open != 0);
+}
+
 Driver& driver() { return simulated::simulated_driver(); }
 
 int device_of_address(const void* p) { return simulated::simulated_driver().device_of(p); }

@@ -183,6 +183,7 @@ void SimulatedDriver::run_front(SimulatedStream& stream) {
   Operation operation = std::move(stream.queue.front());
   stream.queue.pop_front();
   if (operation.kind == Operation::Work) {
+    const OpenMemory open(*this);
     try {
       operation.work();
     } catch (const std::exception& error) {
@@ -202,6 +203,8 @@ void SimulatedDriver::run_front(SimulatedStream& stream) {
 // Runs what must run for the operations of `stream` up to `sequence`, and nothing else: those before them in their
 // stream and the records that they wait for, and so on. A stack of its own: such chains may be long.
 void SimulatedDriver::run_until(SimulatedStream& stream, uint64_t sequence) {
+  if (stream.queue.empty() || stream.queue.front().sequence > sequence) return;
+  const OpenMemory open(*this);  // once for all that runs
   std::vector<std::pair<SimulatedStream*, uint64_t>> needed{{&stream, sequence}};
   while (!needed.empty()) {
     auto [s, last] = needed.back();
@@ -293,8 +296,9 @@ void SimulatedDriver::refuse_in_capture(SimulatedStream& stream, const char* cal
   TG_THROW(Runtime, "cuda: {}: operation not permitted when stream is capturing", call);
 }
 
-bool SimulatedDriver::query_stream(StreamHandle handle) {
+bool SimulatedDriver::query_stream_relaxed(StreamHandle handle) {
   Lock lock(mutex_);
+  refuse_in_any_capture("query_stream");
   check("query_stream");
   SimulatedStream& stream = stream_of(handle);
   refuse_in_capture(stream, "query_stream");
@@ -303,8 +307,9 @@ bool SimulatedDriver::query_stream(StreamHandle handle) {
   return false;
 }
 
-void SimulatedDriver::synchronize_stream(StreamHandle handle) {
+void SimulatedDriver::synchronize_stream_relaxed(StreamHandle handle) {
   Lock lock(mutex_);
+  refuse_in_any_capture("synchronize_stream");
   check("synchronize_stream");
   SimulatedStream& stream = stream_of(handle);
   refuse_in_capture(stream, "synchronize_stream");
@@ -433,7 +438,7 @@ bool SimulatedDriver::query_event_relaxed(EventHandle handle) {
   return false;
 }
 
-void SimulatedDriver::synchronize_event(EventHandle handle) {
+void SimulatedDriver::synchronize_event_relaxed(EventHandle handle) {
   Lock lock(mutex_);
   refuse_in_any_capture("synchronize_event");
   check("synchronize_event");

@@ -41,7 +41,8 @@ struct Options {
   std::size_t memory = std::size_t{1} << 30;  // of each device
   Schedule schedule = Schedule::Lazy;
   uint64_t seed = 0;
-  bool poison = true;          // fill fresh memory with kPoison
+  bool poison = true;   // fill fresh memory with kPoison
+  bool protect = true;  // memory may be touched by work that runs alone: the host's access is a fault, as on a card
   bool virtual_memory = true;  // whether granularity() is not 0
   std::size_t granularity = std::size_t{2} << 20;
   std::size_t longest_queue = 4096;
@@ -71,6 +72,7 @@ class TG_API SimulatedDriver final : public Driver {
   std::size_t pending(StreamHandle stream);  // operations that have not run
   std::size_t bytes_in_use(int device) const;
   void set_memory_limit(int device, std::size_t nbytes);
+  void open_memory_to_host(bool open);  // for doubles of libraries that compute on the host; calls nest
 
   void enqueue(StreamHandle stream, const char* name, std::function<void()> work);
 
@@ -104,6 +106,7 @@ class TG_API SimulatedDriver final : public Driver {
     uint64_t inode = 0;
     uint64_t end = 4096;
   };
+  class OpenMemory;  // while one lives, the memory of all devices may be touched
   struct DeviceState {
     std::size_t limit = 0;
     std::size_t used = 0;
@@ -128,6 +131,8 @@ class TG_API SimulatedDriver final : public Driver {
   void refuse_in_capture(SimulatedStream& stream, const char* call);
   void refuse_in_any_capture(const char* call);
   uint64_t draw() noexcept;
+  void protect_memory(int protection);
+  void count_open(int change);
   char* map_shared(std::size_t nbytes, uint64_t& offset);
   void unmap_shared(char* p, const Range& range);
   IpcHandle pack(uint64_t offset, std::size_t nbytes) const;
@@ -152,6 +157,8 @@ class TG_API SimulatedDriver final : public Driver {
   std::map<GraphHandle, std::shared_ptr<SimulatedGraph>> graphs_;
   std::map<GraphExecHandle, std::shared_ptr<SimulatedGraph>> execs_;
   std::map<uint64_t, std::unique_ptr<Capture>> captures_;
+  bool protected_ = false, huge_ = true;
+  int open_ = 0;                        // objects of OpenMemory, and openings to the host
   std::map<char*, Range> allocations_;  // of allocate
   std::map<char*, Range> opened_;       // of open_memory
   SharedFile file_;
@@ -172,5 +179,18 @@ class TG_API SimulatedDriver final : public Driver {
 
 // The driver that `driver()` of the simulated library is.
 TG_API SimulatedDriver& simulated_driver();
+
+// Waits for the stream; while it lives, the host may touch the memory of devices: for doubles of libraries that compute
+// there.
+class HostAccess {
+ public:
+  explicit HostAccess(StreamHandle stream) {
+    simulated_driver().synchronize_stream(stream);
+    simulated_driver().open_memory_to_host(true);
+  }
+  ~HostAccess() { simulated_driver().open_memory_to_host(false); }
+  HostAccess(const HostAccess&) = delete;
+  HostAccess& operator=(const HostAccess&) = delete;
+};
 
 }  // namespace tapegrad::cuda::simulated

@@ -77,4 +77,15 @@ struct SimulatedDriver::Capture {
   std::thread::id thread = std::this_thread::get_id();
 };
 
+class SimulatedDriver::OpenMemory {
+ public:
+  explicit OpenMemory(SimulatedDriver& driver) : driver_(driver) { driver_.count_open(1); }
+  ~OpenMemory() { driver_.count_open(-1); }
+  OpenMemory(const OpenMemory&) = delete;
+  OpenMemory& operator=(const OpenMemory&) = delete;
+
+ private:
+  SimulatedDriver& driver_;
+};
+
 }  // namespace tapegrad::cuda::simulated

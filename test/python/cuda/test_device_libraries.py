@@ -50,7 +50,11 @@ def library(symbol, structure, answer):
         try:
             tg.cuda.synchronize()  # what was queued before
             asked.append({name: getattr(request.contents, name) for name, _ in structure._fields_})
-            return answer(request.contents)
+            simulated_library().tapegrad_simulated_open_memory(1)
+            try:
+                return answer(request.contents)
+            finally:
+                simulated_library().tapegrad_simulated_open_memory(0)
         except BaseException as e:
             errors.append(e)
             return False

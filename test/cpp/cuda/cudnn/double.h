@@ -14,6 +14,7 @@
 #include "cuda/cudnn/calls_double.h"
 #include "cuda/cudnn/steps.h"
 #include "tapegrad/cuda/runtime/driver.h"
+#include "tapegrad/cuda/simulated/simulated_driver.h"
 
 namespace cudnn_double {
 
@@ -274,7 +275,7 @@ inline int execute(void* handle, void* plan, void* pack) {
   if (engine.execute_status != kSuccess) return engine.execute_status;
   tapegrad::cuda::Driver& driver = tapegrad::cuda::driver();
   if (driver.capture_state(state().stream) != tapegrad::cuda::CaptureState::None) return kSuccess;  // would be recorded
-  driver.synchronize_stream(state().stream);  // what the operands wait for
+  const tapegrad::cuda::simulated::HostAccess access(state().stream);
   const auto& operations = of(config, kHeuristicsGraph).numbers.at(kGraphOperations);
   const auto& ids = given.numbers.at(kPackIds);
   const auto& pointers = given.numbers.at(kPackPointers);

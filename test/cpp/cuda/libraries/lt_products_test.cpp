@@ -98,7 +98,7 @@ cublasStatus_t multiply(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const 
     return CUBLAS_STATUS_INVALID_VALUE;
   ++products;
   if (driver().capture_state(stream) != CaptureState::None) return CUBLAS_STATUS_SUCCESS;  // would be recorded
-  driver().synchronize_stream(stream);
+  const simulated::HostAccess access(stream);
   const Object &how = object(operation), &x = object(a_layout), &y = object(b_layout), &z = object(d_layout);
   const bool x_t = how.get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_T,
              y_t = how.get(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_T;

@@ -5,6 +5,7 @@
 #include "tapegrad/c10/dispatch/float32_precision.h"
 #include "tapegrad/cuda/kernel_table.h"
 #include "tapegrad/cuda/runtime/driver.h"
+#include "tapegrad/cuda/simulated/simulated_driver.h"
 
 #include <catch2/catch.hpp>
 #include <vector>
@@ -87,7 +88,7 @@ bool take_aligned(const cuda::Stream& stream, const Product& p) {
   const int64_t pack = 16 / static_cast<int64_t>(element_size(p.dtype));
   for (const int64_t size : {a.step, b.step, p.n, p.k}) unaligned_seen |= size % pack != 0;
   padding_seen |= p.n != columns_wanted;
-  cuda::driver().synchronize_stream(stream.handle);
+  const cuda::simulated::HostAccess access(stream.handle);
   if (p.dtype == DType::float32)
     multiply_on_host<float>(p);
   else
@@ -105,7 +106,7 @@ bool take_with_sums(const cuda::Stream& stream, const Product& p) {
   if (p.row_sums == nullptr || p.k == 0) return false;
   REQUIRE((p.bias == nullptr && p.beta == Scalar(0)));
   ++sums_asked;
-  cuda::driver().synchronize_stream(stream.handle);
+  const cuda::simulated::HostAccess access(stream.handle);
   const auto sums = [&]<class T>(T*) {
     multiply_on_host<T>(p);
     for (int64_t i = 0; i < p.m; ++i) {

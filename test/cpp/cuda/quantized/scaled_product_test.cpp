@@ -9,6 +9,7 @@
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/cuda/kernel_table.h"
 #include "tapegrad/cuda/runtime/driver.h"
+#include "tapegrad/cuda/simulated/simulated_driver.h"
 
 using namespace tapegrad;
 using namespace cuda::own_products;
@@ -69,7 +70,7 @@ bool multiply(const cuda::Stream& stream, const Product& p) {
   if (refuses != nullptr && refuses(p)) return false;
   asked_for.push_back(m.a_kind);
   biased = p.bias != nullptr;
-  cuda::driver().synchronize_stream(stream.handle);
+  const cuda::simulated::HostAccess access(stream.handle);
   const DType bias_dtype = m.c == DType::float32 ? DType::bfloat16 : m.c;
   for (int64_t i = 0; i < p.m; ++i)
     for (int64_t j = 0; j < p.n; ++j) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -14,6 +15,7 @@
 #include "tapegrad/c10/tensor/half.h"
 #include "tapegrad/cuda/rnn/cudnn_api.h"
 #include "tapegrad/cuda/runtime/driver.h"
+#include "tapegrad/cuda/simulated/simulated_driver.h"
 
 namespace cudnn_networks_double {
 
@@ -254,6 +256,7 @@ struct Task {
   int64_t rows, states;
   int dtype;
   bool recorded = false;  // by a capture; computes nothing
+  std::optional<tapegrad::cuda::simulated::HostAccess> access;
 
   Task(void* handle, void* n, const int32_t* device_lengths, void* x, void* y, void* h, void* c, size_t bytes,
        const void* weights, size_t workspace_bytes, const void* workspace, int mode)
@@ -282,7 +285,7 @@ struct Task {
     need(workspace_bytes >= least_bytes && workspace != nullptr, "workspace");
     tapegrad::cuda::Driver& driver = tapegrad::cuda::driver();
     recorded = driver.capture_state(state().stream) != tapegrad::cuda::CaptureState::None;
-    if (!recorded) driver.synchronize_stream(state().stream);  // what the operands wait for
+    if (!recorded) access.emplace(state().stream);
   }
   bool lstm() const { return network.cell == kLstmCell; }
 };
