@@ -7,7 +7,11 @@
 #define TG_SOLVER_TYPE(X, at, T, gqr)                                \
   X(cusolver, reflections_size[at], cusolverDn##T##gqr##_bufferSize) \
   X(cusolver, reflections[at], cusolverDn##T##gqr)                   \
-  X(cublas, substitute[at], cublas##T##trsm_v2_64)
+  X(cusolver, cholesky_many[at], cusolverDn##T##potrfBatched)        \
+  X(cublas, substitute[at], cublas##T##trsm_v2_64)                   \
+  X(cublas, substitute_many[at], cublas##T##trsmBatched)             \
+  X(cublas, lu_many[at], cublas##T##getrfBatched)                    \
+  X(cublas, lu_solve_many[at], cublas##T##getrsBatched)
 #define TG_SOLVER_FUNCTIONS(X)                                   \
   X(cusolver, create, cusolverDnCreate)                          \
   X(cusolver, create_params, cusolverDnCreateParams)             \

@@ -90,10 +90,13 @@ struct View {
   T at(int64_t i, int64_t j) const { return conj ? conjugate((*this)(i, j)) : (*this)(i, j); }
 };
 
+// `exact`: pivots by absolute values, as cuBLAS chooses them, instead of LAPACK's sums of real and imaginary parts.
 template <class T>
-int lu(View<T> a, int64_t m, int64_t n, int64_t* pivots) {
+int lu(View<T> a, int64_t m, int64_t n, int64_t* pivots, bool exact = false) {
   int info = 0;
-  const auto size = [&](int64_t i, int64_t j) { return std::abs(std::real(a(i, j))) + std::abs(std::imag(a(i, j))); };
+  const auto size = [&](int64_t i, int64_t j) {
+    return exact ? std::abs(a(i, j)) : std::abs(std::real(a(i, j))) + std::abs(std::imag(a(i, j)));
+  };
   for (int64_t j = 0; j < std::min(m, n); ++j) {
     int64_t p = j;
     for (int64_t i = j + 1; i < m; ++i)
@@ -302,7 +305,15 @@ int get_lu(void* handle, void*, int64_t m, int64_t n, int type, void* a, int64_t
   TG_ENTER("lu");
   TG_REQUIRE(m > 0 && n > 0 && lda >= m && type == compute && pivots != nullptr);
   TG_REQUIRE(check_workspaces(device, bytes, device_bytes(m, n), host, host_bytes) == kSuccess);
-  queue(handle, "lu", type, device, bytes, [=]<class T>() { *info = lu(view<T>(a, lda), m, n, pivots); });
+  queue(handle, "lu", type, device, bytes, [=]<class T>() {
+    const View<T> all = view<T>(a, lda);
+    for (int64_t i = 0; i < m; ++i) {  // what becomes of a row with NaN, seen on an H100
+      bool lost = false;
+      for (int64_t j = 0; j < n; ++j) lost |= math::isnan(all(i, j));
+      for (int64_t j = 0; lost && j < n; ++j) all(i, j) = T(0);
+    }
+    *info = lu(all, m, n, pivots);
+  });
   return kSuccess;
 }
 int get_lu_solve(void* handle, void*, int operation, int64_t n, int64_t k, int type, const void* a, int64_t lda,
@@ -374,6 +385,64 @@ int get_substitute(void* handle, int side, int fill, int operation, int diagonal
   return kSuccess;
 }
 
+// Many matrices: their addresses are read when the work runs.
+template <class T>
+View<T> view_at(const void* addresses, int64_t i, int64_t ld) {
+  return view<T>(static_cast<T* const*>(addresses)[i], ld);
+}
+template <class F>
+int queue_many(const void* handle, const char* name, int count, F f) {
+  enqueue(static_cast<const Handle*>(handle)->stream, name, [=] {
+    for (int64_t i = 0; i < count; ++i) f(i);
+  });
+  return kSuccess;
+}
+template <class T>
+int get_substitute_many(void* handle, int side, int fill, int operation, int diagonal, int m, int n, const void* alpha,
+                        const void* a, int lda, const void* b, int ldb, int count) {
+  TG_ENTER("substitute_many", true);
+  TG_REQUIRE(side == kLeft && m > 0 && n > 0 && lda >= m && ldb >= m && *static_cast<const T*>(alpha) == T(1));
+  return queue_many(handle, "substitute_many", count, [=](int64_t i) {
+    View<T> all = view_at<T>(a, i, lda);
+    if (operation != kPlain) std::swap(all.row, all.col);
+    substitute(all, (fill == kUpper) == (operation == kPlain), diagonal == kUnitDiagonal, m, n, view_at<T>(b, i, ldb));
+  });
+}
+template <class T>
+int get_lu_many(void* handle, int n, const void* a, int lda, int* pivots, int* info, int count) {
+  TG_ENTER("lu_many", true);
+  TG_REQUIRE(n > 0 && lda >= n && pivots != nullptr && info != nullptr);
+  return queue_many(handle, "lu_many", count, [=](int64_t i) {
+    std::vector<int64_t> wide(static_cast<size_t>(n));
+    info[i] = lu(view_at<T>(a, i, lda), n, n, wide.data(), true);
+    std::ranges::copy(wide, pivots + i * n);
+  });
+}
+template <class T>
+int get_lu_solve_many(void* handle, int operation, int n, int k, const void* a, int lda, const int* pivots,
+                      const void* b, int ldb, int* info, int count) {
+  TG_ENTER("lu_solve_many", true);
+  TG_REQUIRE(n > 0 && k > 0 && lda >= n && ldb >= n && pivots != nullptr);
+  TG_REQUIRE(operation == kPlain || (operation == kAdjoint) == is_complex_type<T>);
+  *info = 0;
+  return queue_many(handle, "lu_solve_many", count, [=](int64_t i) {
+    const std::vector<int64_t> wide(pivots + i * n, pivots + (i + 1) * n);
+    lu_solve(view_at<T>(a, i, lda), wide.data(), operation != kPlain, n, k, view_at<T>(b, i, ldb));
+  });
+}
+template <class T>
+int get_cholesky_many(void* handle, int fill, int n, void* a, int lda, int* info, int count) {
+  TG_ENTER("cholesky_many");
+  TG_REQUIRE(n > 0 && lda >= n && info != nullptr);
+  return queue_many(handle, "cholesky_many", count, [=](int64_t i) {
+    View<T> all = view_at<T>(a, i, lda);
+    if (fill == kUpper) std::swap(all.row, all.col);
+    info[i] = cholesky(all, n);
+    for (int64_t j = 1; j < n; ++j)  // the other triangle is scratch memory
+      for (int64_t p = 0; p < j; ++p) all(p, j) = T(0xab);
+  });
+}
+
 int get_hermitian(void* handle, void*, int mode, int fill, int64_t n, int type, void* a, int64_t lda, int, void* w,
                   int compute, void* device, size_t bytes, void* host, size_t host_bytes, int* info) {
   TG_ENTER("hermitian");
@@ -426,6 +495,7 @@ int set_stream(void* handle, void* stream) {
   return kSuccess;
 }
 
+#define TG_EACH(f) {f<float>, f<double>, f<std::complex<float>>, f<std::complex<double>>}
 const Functions* functions() {
   static const Functions all = {
       .create = create,
@@ -445,8 +515,7 @@ const Functions* functions() {
                      size_t* host) { return bytes_of(m, n, lda, type, compute, device, host); },
       .qr = get_qr,
       .reflections_size = {get_reflections_size, get_reflections_size, get_reflections_size, get_reflections_size},
-      .reflections = {get_reflections<float>, get_reflections<double>, get_reflections<std::complex<float>>,
-                      get_reflections<std::complex<double>>},
+      .reflections = TG_EACH(get_reflections),
       .hermitian_bytes = [](void*, void*, int, int, int64_t n, int type, const void*, int64_t lda, int, const void*,
                             int compute, size_t* device,
                             size_t* host) { return bytes_of(n, n, lda, type, compute, device, host); },
@@ -468,8 +537,11 @@ const Functions* functions() {
             static_cast<Handle*>(handle)->bytes = bytes;
             return kSuccess;
           },
-      .substitute = {get_substitute<float>, get_substitute<double>, get_substitute<std::complex<float>>,
-                     get_substitute<std::complex<double>>},
+      .substitute = TG_EACH(get_substitute),
+      .substitute_many = TG_EACH(get_substitute_many),
+      .lu_many = TG_EACH(get_lu_many),
+      .lu_solve_many = TG_EACH(get_lu_solve_many),
+      .cholesky_many = TG_EACH(get_cholesky_many),
   };
   return &all;
 }

@@ -36,6 +36,8 @@ void check(int status, const char* call, int no_memory = kSolverNoMemory) {
 }
 void check_blas(int status, const char* call) { check(status, call, kBlasNoMemory); }
 
+int operation_of(DType dtype, bool adjoint) { return !adjoint ? kPlain : is_complex(dtype) ? kAdjoint : kTransposed; }
+
 // A handle has memory that is not our allocator's: it may want what that has cached.
 template <class F>
 int create(const F& function, void** handle) {
@@ -107,9 +109,9 @@ void Solver::lu(const Stream& stream, DType dtype, const Columns& a, int64_t* pi
 void Solver::lu_solve(const Stream& stream, DType dtype, const Columns& lu, const int64_t* pivots, bool adjoint,
                       const Columns& x, int* info) {
   Call call(*this, stream);
-  const int type = data_type(dtype), operation = !adjoint ? kPlain : is_complex(dtype) ? kAdjoint : kTransposed;
-  check(call.api.lu_solve(handle_, params_, operation, lu.rows, x.cols, type, lu.data, lu.ld, pivots, type, x.data,
-                          x.ld, info),
+  const int type = data_type(dtype);
+  check(call.api.lu_solve(handle_, params_, operation_of(dtype, adjoint), lu.rows, x.cols, type, lu.data, lu.ld, pivots,
+                          type, x.data, x.ld, info),
         "cusolverDnXgetrs");
 }
 
@@ -164,21 +166,69 @@ void Solver::reflections(const Stream& stream, DType dtype, const Columns& q, co
       });
 }
 
+// A call of cuBLAS on its stream. With its own workspace the library may choose another algorithm where several streams
+// are in use, and give other bits.
+class Solver::BlasCall {
+ public:
+  BlasCall(Solver& solver, const Stream& stream) : workspace_(kBlasWorkspace, stream), call_(solver, stream) {
+    if (solver.blas_ == nullptr) check_blas(create(api().create_blas, &solver.blas_), "cublasCreate");
+    check_blas(api().set_blas_stream(solver.blas_, stream.handle), "cublasSetStream");
+    check_blas(api().set_blas_workspace(solver.blas_, workspace_.data(), kBlasWorkspace), "cublasSetWorkspace");
+  }
+  const Functions& api() const { return call_.api; }
+
+ private:
+  const Workspace workspace_;  // outside of the call's lock
+  Call call_;
+};
+
 void Solver::substitute(const Stream& stream, DType dtype, const Columns& a, bool transposed, bool upper, bool unit,
                         const Columns& x) {
-  // With its own workspace cuBLAS may choose another algorithm where several streams are in use, and give other bits.
-  const Workspace workspace(kBlasWorkspace, stream);
-  Call call(*this, stream);
-  if (blas_ == nullptr) check_blas(create(call.api.create_blas, &blas_), "cublasCreate");
-  check_blas(call.api.set_blas_stream(blas_, stream.handle), "cublasSetStream");
-  check_blas(call.api.set_blas_workspace(blas_, workspace.data(), kBlasWorkspace), "cublasSetWorkspace");
+  const BlasCall call(*this, stream);
   dispatch_lapack(dtype, [&]<class T>() {
     const T one(1);
-    check_blas(call.api.substitute[place_of(dtype)](
+    check_blas(call.api().substitute[place_of(dtype)](
                    blas_, kLeft, upper ? kUpper : kLower, transposed ? kTransposed : kPlain,
                    unit ? kUnitDiagonal : kAnyDiagonal, x.rows, x.cols, &one, a.data, a.ld, x.data, x.ld),
                "cublastrsm");
   });
+}
+
+void Solver::substitute_many(const Stream& stream, DType dtype, const ManyColumns& a, bool transposed, bool upper,
+                             bool unit, const ManyColumns& x) {
+  const BlasCall call(*this, stream);
+  dispatch_lapack(dtype, [&]<class T>() {
+    const T one(1);
+    check_blas(call.api().substitute_many[place_of(dtype)](blas_, kLeft, upper ? kUpper : kLower,
+                                                           transposed ? kTransposed : kPlain,
+                                                           unit ? kUnitDiagonal : kAnyDiagonal, x.rows, x.cols, &one,
+                                                           a.addresses, a.ld, x.addresses, x.ld, x.count),
+               "cublastrsmBatched");
+  });
+}
+
+void Solver::lu_many(const Stream& stream, DType dtype, const ManyColumns& a, int* pivots, int* info) {
+  const BlasCall call(*this, stream);
+  check_blas(call.api().lu_many[place_of(dtype)](blas_, a.rows, a.addresses, a.ld, pivots, info, a.count),
+             "cublasgetrfBatched");
+}
+
+void Solver::lu_solve_many(const Stream& stream, DType dtype, const ManyColumns& lu, const int* pivots, bool adjoint,
+                           const ManyColumns& x) {
+  const BlasCall call(*this, stream);
+  int refused = 0;  // the number of an argument
+  check_blas(
+      call.api().lu_solve_many[place_of(dtype)](blas_, operation_of(dtype, adjoint), x.rows, x.cols, lu.addresses,
+                                                lu.ld, pivots, x.addresses, x.ld, &refused, x.count),
+      "cublasgetrsBatched");
+  TG_CHECK(refused == 0, Internal, "cublasgetrsBatched refuses argument {}", -refused);
+}
+
+void Solver::cholesky_many(const Stream& stream, DType dtype, const ManyColumns& a, bool upper, int* info) {
+  const Call call(*this, stream);
+  check(call.api.cholesky_many[place_of(dtype)](handle_, upper ? kUpper : kLower, a.rows,
+                                                const_cast<void*>(a.addresses), a.ld, info, a.count),
+        "cusolverDnpotrfBatched");
 }
 
 bool Solver::spectrum(const Stream& stream, const EigenRequest& r) {
@@ -251,9 +301,9 @@ bool eigen_by_solver(const Stream& stream, const EigenRequest& request) {
   return solver != nullptr && solver->spectrum(stream, request);
 }
 
-Solver* solver_of(const Stream& stream, bool to_substitute) {
+Solver* solver_of(const Stream& stream, bool only_blas) {
   if (api() == nullptr) return nullptr;
-  if (!to_substitute && driver().capture_id(stream.handle) != 0) {
+  if (!only_blas && driver().capture_id(stream.handle) != 0) {
     TG_CHECK(!record::makes_graph(), Runtime, "cuda: calls of cuSOLVER cannot be part of a graph");
     return nullptr;
   }

@@ -1,7 +1,7 @@
 // Factors, solutions with them, eigenvalues and singular values (divide and conquer; QR; QR with shifts for general
-// matrices) of large matrices by cuSOLVER, one column-major matrix at a time, as LAPACK does them: queued on a stream,
-// with workspaces of the caching allocator. Thread rules: any thread; a device's Solver takes one call at a time.
-// Errors of the libraries are raised; infos are written on the device.
+// matrices) of large matrices by cuSOLVER and cuBLAS, column-major, one at a time as LAPACK does them or many in a
+// call: queued on a stream, with workspaces of the caching allocator. Thread rules: any thread; a device's Solver takes
+// one call at a time. Errors of the libraries are raised; infos are written on the device.
 #pragma once
 
 #include <mutex>
@@ -16,6 +16,12 @@ struct EigenRequest;  // linalg/spectral.h
 struct Columns {
   void* data;
   int64_t rows, cols, ld;
+};
+
+// Many of one size: the device's array of their addresses.
+struct ManyColumns {
+  const void* addresses;
+  int count, rows, cols, ld;
 };
 
 class Solver {
@@ -37,11 +43,20 @@ class Solver {
   void substitute(const Stream& stream, DType dtype, const Columns& a, bool transposed, bool upper, bool unit,
                   const Columns& x);
 
+  // The same of many square matrices. What is below or above the triangle of Cholesky factors is lost.
+  void lu_many(const Stream& stream, DType dtype, const ManyColumns& a, int* pivots, int* info);
+  void lu_solve_many(const Stream& stream, DType dtype, const ManyColumns& lu, const int* pivots, bool adjoint,
+                     const ManyColumns& x);
+  void cholesky_many(const Stream& stream, DType dtype, const ManyColumns& a, bool upper, int* info);
+  void substitute_many(const Stream& stream, DType dtype, const ManyColumns& a, bool transposed, bool upper, bool unit,
+                       const ManyColumns& x);
+
   // As an EigenLibrary does it (linalg/spectral.h).
   bool spectrum(const Stream& stream, const EigenRequest& request);
 
  private:
   class Call;
+  class BlasCall;
 
   void hermitian(Call& call, const EigenRequest& r);
   void singular(Call& call, const EigenRequest& r);
@@ -53,10 +68,10 @@ class Solver {
   void* blas_ = nullptr;  // made by the first use
 };
 
-// The current device's, or null where the libraries are missing, and during a capture, unless it is for `substitute`:
-// NVIDIA says that calls of cuBLAS may be captured, and nothing of those of cuSOLVER. Raises where it would be part of
-// a recorded step's graph, which has eager's bits.
-Solver* solver_of(const Stream& stream, bool to_substitute);
+// The current device's, or null where the libraries are missing, and during a capture, unless all calls are cuBLAS's
+// (`only_blas`: lu_many, lu_solve_many, substitute): NVIDIA says that those may be captured, and nothing of those of
+// cuSOLVER. Raises where it would be part of a recorded step's graph, which has eager's bits.
+Solver* solver_of(const Stream& stream, bool only_blas);
 
 TG_API bool eigen_by_solver(const Stream& stream, const EigenRequest& request);
 

@@ -93,6 +93,15 @@ struct Functions {
   LibraryFunction<int(void* handle, int side, int fill, int operation, int diagonal, int64_t m, int64_t n,
                       const void* alpha, const void* a, int64_t lda, void* b, int64_t ldb)>
       substitute[4];
+  // Many matrices in one call: arrays of their addresses lie on the device. The info of lu_solve_many is the host's.
+  LibraryFunction<int(void* handle, int side, int fill, int operation, int diagonal, int m, int n, const void* alpha,
+                      const void* a, int lda, const void* b, int ldb, int count)>
+      substitute_many[4];
+  LibraryFunction<int(void* handle, int n, const void* a, int lda, int* pivots, int* info, int count)> lu_many[4];
+  LibraryFunction<int(void* handle, int operation, int n, int k, const void* lu, int lda, const int* pivots,
+                      const void* b, int ldb, int* info, int count)>
+      lu_solve_many[4];
+  LibraryFunction<int(void* handle, int fill, int n, void* a, int lda, int* info, int count)> cholesky_many[4];
 };
 
 // `functions` is called by the first large matrix: null if cuSOLVER or cuBLAS is not available.

@@ -42,8 +42,16 @@ def test_square_matrices(dtype, n):
         close(tg.linalg.solve_triangular(t.cuda(), b.cuda(), upper=upper), tg.linalg.solve_triangular(t, b, upper=upper), "triangular")
         close(tg.linalg.solve_triangular(t.cuda().mT, b.cuda(), upper=not upper, unitriangular=n < 17),
               tg.linalg.solve_triangular(t.mT, b, upper=not upper, unitriangular=n < 17), "transposed")
-    close(tuple(tg.linalg.lu_factor_ex(there)), tuple(tg.linalg.lu_factor_ex(a)), "lu")
-    close(tuple(tg.linalg.lu(there.mT)), tuple(tg.linalg.lu(a.mT)), "lu of rows")
+    if dtype.is_complex:  # cuBLAS's pivots are the largest by absolute value, LAPACK's by the sum of both parts
+        lu, pivots, info = tg.linalg.lu_factor_ex(there)
+        p, l, u = tg.lu_unpack(lu, pivots)
+        close((p @ l @ u).mT.contiguous().mT, a.mT.contiguous().mT, "lu")
+        assert (l.abs() < 1.5).all() and not info.any()
+        p, l, u = tg.linalg.lu(there.mT)
+        close((p @ l @ u).mT.contiguous().mT, a.mT, "lu of rows")
+    else:
+        close(tuple(tg.linalg.lu_factor_ex(there)), tuple(tg.linalg.lu_factor_ex(a)), "lu")
+        close(tuple(tg.linalg.lu(there.mT)), tuple(tg.linalg.lu(a.mT)), "lu of rows")
     close(tg.linalg.inv(there), tg.linalg.inv(a), "inv")
     close(tg.linalg.det(there), tg.linalg.det(a), "det")
     close(tuple(tg.linalg.slogdet(there)), tuple(tg.linalg.slogdet(a)), "slogdet")
@@ -107,16 +115,20 @@ def fails(name, status):
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, tg.complex64], ids=str)
-@pytest.mark.parametrize("shape", [(70, 70), (2, 65, 65)], ids=str)
+@pytest.mark.parametrize("shape", [(70, 70), (2, 65, 65), (5, 66, 66)], ids=str)
 def test_large_square_matrices(dtype, shape):
-    n, count = shape[-1], len(shape[:-2]) + 1
+    n, count = shape[-1], shape[0] if len(shape) > 2 else 1
     a = (matrices(shape, dtype) / 16 + tg.eye(n, dtype=dtype)).roll(7, -2)  # well conditioned, and rows are exchanged
     spd = a @ a.mH / n + tg.eye(n, dtype=dtype)
     b, wide = matrices((*shape[:-1], 3), dtype), matrices((3, *shape[:-1], 2), dtype)
     with solver() as calls:
-        def asked(name, times):
-            assert calls(name) in (None, times), name
-        for x in (a, a.mT, tg.stack([a, a], -1)[..., 0], a[..., :n - 1, :]):
+        def asked(name, times, at_once=count):
+            many = at_once >= (2 if name.startswith("lu") else 4)
+            for call, expected in ((name, 0 if many else times), (f"{name}_many", times // at_once if many else 0)):
+                assert calls(call) in (None, expected), call
+        close(tuple(tg.linalg.lu_factor_ex(a[..., :n - 1, :].cuda())), tuple(tg.linalg.lu_factor_ex(a[..., :n - 1, :])), "lu of a rectangle")
+        assert calls("lu") in (None, 0 if count == 5 else count)  # which has no call for many
+        for x in (a, a.mT, tg.stack([a, a], -1)[..., 0]):
             close(tuple(tg.linalg.lu_factor_ex(x.cuda())), tuple(tg.linalg.lu_factor_ex(x)), "lu")
             asked("lu", count)
         close(tuple(tg.linalg.lu(a.cuda())), tuple(tg.linalg.lu(a)), "lu unpacked")
@@ -130,7 +142,7 @@ def test_large_square_matrices(dtype, shape):
         close(tg.linalg.solve(a.cuda(), b[..., 0].cuda()), tg.linalg.solve(a, b[..., 0]), "solve for a vector")
         asked("lu_solve", 3 * count)
         close(tg.linalg.solve(a.cuda(), wide.cuda()), tg.linalg.solve(a, wide), "solve of a larger batch")
-        asked("lu_solve", 3 * count)
+        asked("lu_solve", 3 * count, at_once=3 * count)
         factors, pivots = tg.linalg.lu_factor(a)
         for adjoint in (False, True):
             for f in (factors.cuda(), factors.cuda().contiguous()):
@@ -162,7 +174,7 @@ def test_large_square_matrices(dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, tg.complex64], ids=str)
-@pytest.mark.parametrize("shape", [(90, 50), (2, 50, 90), (66, 66), (5000, 1), (1, 5000), (3, 1400, 3)], ids=str)
+@pytest.mark.parametrize("shape", [(90, 50), (2, 50, 90), (66, 66), (5000, 1), (1, 5000), (3, 3200, 3)], ids=str)
 def test_large_rectangular_matrices(dtype, shape):
     a = matrices(shape, dtype)
     m, n = shape[-2:]
@@ -223,6 +235,16 @@ def test_large_matrices_without_a_solution():
         assert tg.linalg.lu_factor_ex(lost.cuda()).info.tolist() == [0, 0]
         lu, pivots = tg.linalg.lu_factor(lost.cuda())
         assert lu[0].isnan().any() and not lu[1].isnan().any() and ((pivots >= 1) & (pivots <= 70)).all()
+        # One alone goes to cuSOLVER, which makes zeros of the row.
+        for x in (lost[0], lost[0, :, :40], lost[0, :60]):
+            lu, pivots, info = tg.linalg.lu_factor_ex(x.cuda())
+            assert info.item() == 0 and lu.isnan().any() and ((pivots >= 1) & (pivots <= 70)).all(), x.shape
+        assert tg.linalg.det(lost[0].cuda()).isnan() and tg.linalg.inv(lost[0].cuda()).isnan().any()
+        lost[0, 3] = 0
+        lost[0, 5, 60] = float("nan")
+        lost[0, :, 2] = 0  # the first zero comes before the first NaN
+        close(tg.linalg.lu_factor_ex(lost[0].cuda()).info, tg.linalg.lu_factor_ex(lost[0]).info)
+        lost[0] = float("nan")
         assert tg.linalg.qr(lost.cuda())[1][0].isnan().any() and tg.linalg.inv(lost.cuda())[0].isnan().any()
         bad = tg.linalg.lu_solve(tg.eye(70, device="cuda"), tg.tensor([71] * 70, dtype=tg.int32, device="cuda"), tg.ones(70, 1, device="cuda"))
         with pytest.raises(RuntimeError, match="pivots must be between 1 and the number of rows: got 71"):
@@ -300,12 +322,17 @@ def test_what_goes_to_the_library_and_what_does_not():
     a = matrices((16, 65, 65), tg.float64) + 4 * tg.eye(65, dtype=tg.float64)
     with solver() as calls:
         if SIMULATED:
-            calls("lu")
-            tg.linalg.inv(a.cuda())  # many
-            tg.linalg.inv(a[0, :64, :64].cuda())  # small
-            assert calls("lu") == 0
-            tg.linalg.inv(a[:15].cuda())
-            assert calls("lu") == 15
+            def asked(f, *names):
+                f()
+                return [calls(name) for name in names]
+
+            assert asked(lambda: tg.linalg.inv(a.cuda()), "lu", "lu_many", "lu_solve", "lu_solve_many") == [0, 1, 0, 1]
+            assert asked(lambda: tg.linalg.inv(a[:, :32, :32].cuda()), "lu", "lu_many") == [0, 0]  # small
+            assert asked(lambda: tg.linalg.inv(a[0].cuda()), "lu", "lu_many", "lu_solve", "lu_solve_many") == [1, 0, 1, 0]
+            few = tg.eye(130, device="cuda").expand(2, -1, -1)  # and too large for one call
+            assert asked(lambda: tg.linalg.inv(few), "lu", "lu_many", "lu_solve", "lu_solve_many") == [2, 0, 2, 0]
+            assert asked(lambda: tg.linalg.cholesky(few), "cholesky", "cholesky_many") == [2, 0]
+            assert asked(lambda: tg.linalg.qr(few), "qr") == [2] and asked(lambda: tg.linalg.qr(a.cuda()), "qr") == [0]
         for i in range(tg.cuda.device_count()):
             tg.testing.assert_close(tg.linalg.inv(a[0].to(f"cuda:{i}")).cpu(), tg.linalg.inv(a[0]), rtol=1e-9, atol=1e-9)
         # A capture goes without it, and has the same results.
@@ -379,12 +406,16 @@ def test_errors_of_the_library():
     x = a.cuda()
     spd = x @ x.mT
     with solver():
-        for name, f, call in (("lu", lambda: tg.linalg.inv(x), "cusolverDnXgetrf"), ("lu_solve", lambda: tg.linalg.solve(x, x), "cusolverDnXgetrs"),
+        for name, f, call in (("lu", lambda: tg.linalg.inv(x[0]), "cusolverDnXgetrf"), ("lu_solve", lambda: tg.linalg.solve(x[0], x[0]), "cusolverDnXgetrs"),
+                              ("lu_many", lambda: tg.linalg.inv(x), "cublasgetrfBatched"),
+                              ("lu_solve_many", lambda: tg.linalg.solve(x, x), "cublasgetrsBatched"),
+                              ("cholesky_many", lambda: tg.linalg.cholesky(tg.cat([spd, spd])), "cusolverDnpotrfBatched"),
+                              ("substitute_many", lambda: tg.linalg.solve_triangular(x.repeat(2, 1, 1), x.repeat(2, 1, 1), upper=True), "cublastrsmBatched"),
                               ("cholesky", lambda: tg.linalg.cholesky(spd), "cusolverDnXpotrf"), ("qr", lambda: tg.linalg.qr(x), "cusolverDnXgeqrf"),
                               ("reflections", lambda: tg.linalg.qr(x), "cusolverDnorgqr"),
                               ("reflections_size", lambda: tg.linalg.qr(x), "cusolverDnorgqr"),
                               ("substitute", lambda: tg.linalg.solve_triangular(x, x, upper=True), "cublastrsm")):
-            fails(name, 3 if name == "substitute" else 2)
+            fails(name, 3 if call.startswith("cublas") else 2)
             with pytest.raises(tg.OutOfMemoryError, match=f"cuda: {call}: out of memory"):
                 f()
             fails(name, 6)
