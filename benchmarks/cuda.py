@@ -119,6 +119,30 @@ def products():
 
     yield Work("products", f"linear with bias, {n}, bfloat16", linear, flops=2 * n**3)
 
+    def gradients(lib):
+        x, w = (t.requires_grad_() for t in two(lib, (n, n), "bfloat16"))
+        bias = lib.randn(n, device="cuda").to(lib.bfloat16).requires_grad_()
+        y = lib.nn.functional.linear(x, w, bias)
+        g = lib.randn_like(y)
+        return lambda: lib.autograd.grad(y, (x, w, bias), g, retain_graph=True)
+
+    yield Work("products", f"its three gradients, {n}, bfloat16", gradients, flops=4 * n**3)
+
+    def scaled(lib, rows):
+        a, b = (t.to(lib.float8_e4m3fn) for t in two(lib, (n, n)))
+        scales = (lib.rand(n, 1, device="cuda"), lib.rand(1, n, device="cuda")) if rows else (lib.rand((), device="cuda"), lib.rand((), device="cuda"))
+        return lambda: lib._scaled_mm(a, b.t(), *scales, out_dtype=lib.bfloat16)
+
+    for rows, name in ((False, "one scale each"), (True, "a scale for each row")):
+        yield Work("products", f"{n} x {n}, float8, {name}", lambda lib, rows=rows: scaled(lib, rows), flops=2 * n**3)
+
+    def grouped(lib):
+        x, w = lib.randn(2 * n, n, device="cuda").to(lib.bfloat16), lib.randn(8, n // 4, n, device="cuda").to(lib.bfloat16)
+        ends = (lib.arange(1, 9, device="cuda") * (n // 4)).to(lib.int32)
+        return lambda: lib._grouped_mm(x, w.mT, ends)
+
+    yield Work("products", f"8 groups of {n // 4} rows, {n} x {n // 4}, bfloat16", grouped, flops=n**3)
+
 
 def matrices():
     """On both sides of the bounds from which on cuSOLVER has them (cuda/linalg/factor/large.h)."""
