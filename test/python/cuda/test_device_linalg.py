@@ -350,6 +350,17 @@ def test_what_goes_to_the_library_and_what_does_not():
         tg.testing.assert_close(out.cpu(), tg.linalg.inv(a[1]), rtol=1e-9, atol=1e-9)
         expected = tg.linalg.solve_triangular(a[1], a[1].mT, upper=True)
         tg.testing.assert_close(solved.cpu(), expected, rtol=1e-9, atol=1e-9 * expected.abs().max().item())
+        # Many are calls of cuBLAS, which a capture may have.
+        many = a[:3].cuda()
+        result = tg.empty_like(many)
+        graph = tg.cuda.CUDAGraph()
+        with tg.cuda.graph(graph):
+            result.copy_(tg.linalg.inv_ex(many)[0])
+        assert calls("lu_many") in (None, 1) and calls("lu_solve_many") in (None, 1)
+        for i in (1, 5):
+            many.copy_(a[i:i + 3])
+            graph.replay()
+            tg.testing.assert_close(result.cpu(), tg.linalg.inv(a[i:i + 3]), rtol=1e-9, atol=1e-9)
         # A recorded step has the bits of its calls.
         def step(x, y):
             inverse, info = tg.linalg.inv_ex(x)
