@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from .. import empty, ones, zeros
+from .. import Tensor, empty, ones, zeros
 from . import functional as F
 from . import init
 from ._bases import *  # noqa: F403

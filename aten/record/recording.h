@@ -262,6 +262,8 @@ class TG_API Recorder {
   void set_trace(class NativeTrace* trace) noexcept;
   // Whether a recorded call has written to the memory of a tensor.
   bool wrote(const Tensor& t) const noexcept;
+  // Whether its memory was made while the step ran.
+  bool made(const Tensor& t) const noexcept { return born_.contains(t.impl()->storage().get()); }
 
  private:
   friend struct Access;

@@ -177,7 +177,8 @@ PyObject* recorder_finish(PyObject* self, PyObject* args) {
   std::vector<PyObject*> known, outputs;
   for (const PyRef& o : own_recorder.feeds) known.push_back(o.get());
   RecordingObject made;
-  made.result = Tree::of(value, outputs, &known, reads);
+  Tree::Results results{known, *recorder, reads};
+  made.result = Tree::of(value, outputs, &results);
   made.arguments = std::move(own_recorder.arguments);
   made.settings = own_recorder.settings;
   made.audited = own_recorder.audited;
@@ -233,7 +234,8 @@ PyObject* recorder_split(PyObject* self, PyObject* value) {
   TG_CHECK(o.recorder, Runtime, "split: the recording has ended");
   std::vector<PyObject*> known, objects;
   for (const PyRef& feed : o.feeds) known.push_back(feed.get());
-  o.result = Tree::of(value, objects, &known);
+  Tree::Results results{known, *o.recorder};
+  o.result = Tree::of(value, objects, &results);
   auto parts = std::make_shared<TwoParts>();
   std::vector<Tensor> outputs = unwrapped(objects);
   refuse_other_geometry(*o.recorder, o.feeds);

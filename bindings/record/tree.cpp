@@ -24,6 +24,35 @@ bool is_named_tuple(PyObject* o) {
   return has(type, "_make") || has(type, "n_sequence_fields");
 }
 
+// What utils._pytree has registered for a type, a pair of functions, or null.
+PyRef registered(PyTypeObject* type) {
+  const PyRef kinds = own(PyObject_GetAttrString(own(PyImport_ImportModule("tapegrad.utils._pytree")).get(), "_KINDS"));
+  PyObject* found = PyDict_GetItemWithError(kinds.get(), as_object(type));
+  if (found == nullptr && PyErr_Occurred()) throw_python_error();
+  return PyRef::borrow(found);
+}
+
+// The attributes of an object that is nothing but these: its class is written in Python, outside of the package,
+// without slots and a way of its own to make objects.
+PyRef attributes_of(PyObject* o) {
+  PyTypeObject* const type = Py_TYPE(o);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || type->tp_new != PyBaseObject_Type.tp_new || PyType_Check(o) ||
+      PyIter_Check(o) || has(as_object(type), "__del__"))
+    return {};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
+    if (base == as_object(&PyBaseObject_Type) || !has(base, "__slots__")) continue;
+    const int any = PyObject_IsTrue(own(PyObject_GetAttrString(base, "__slots__")).get());
+    check_status(any);
+    if (any != 0) return {};
+  }
+  const PyRef module = own(PyObject_GetAttrString(as_object(type), "__module__"));
+  if (!PyUnicode_Check(module.get()) || is_of_package(module.get())) return {};
+  PyRef attributes(PyObject_GenericGetDict(o, nullptr));
+  if (!attributes) PyErr_Clear();
+  return attributes;
+}
+
 }  // namespace
 
 bool is_by_value(PyObject* o) {
@@ -44,27 +73,32 @@ bool same_value(PyObject* a, PyObject* b) {
   return equal != 0;
 }
 
-Tree Tree::of(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known, PyObject* read) {
-  Tree tree;
-  tree.add(value, tensors, known, read, 0);
-  return tree;
-}
-
-void Tree::add(PyObject* value, std::vector<PyObject*>& tensors, const std::vector<PyObject*>* known, PyObject* read,
-               int depth) {
+void Tree::add(PyObject* value, std::vector<PyObject*>& tensors, Results* results, int depth) {
+  PyObject* const read = results != nullptr ? results->read : nullptr;
   for (Py_ssize_t i = 0; read != nullptr && i < PyList_GET_SIZE(read); ++i)
     if (PyObject* pair = PyList_GET_ITEM(read, i); PyTuple_GET_ITEM(pair, 0) == value) {
       nodes_.push_back({Kind::Read, PyList_Check(value) ? size_t{1} : size_t{0}, {}});
       tensors.push_back(PyTuple_GET_ITEM(pair, 1));
       return;
     }
+  if (is_by_value(value)) {
+    nodes_.push_back({Kind::Equal, 0, PyRef::borrow(value)});
+    return;
+  }
+  if (results != nullptr) {
+    const std::vector<PyObject*>& known = results->known;
+    if (auto found = std::find(known.begin(), known.end(), value); found != known.end()) {
+      nodes_.push_back({Kind::Known, static_cast<size_t>(found - known.begin()), {}});
+      return;
+    }
+    if (const auto [found, fresh] = results->seen.try_emplace(value, nodes_.size()); !fresh) {
+      repeats_ = true;
+      nodes_.push_back({Kind::Again, found->second, {}});
+      return;
+    }
+  }
   if (is_tensor(value)) {
-    if (known != nullptr)
-      if (auto found = std::find(known->begin(), known->end(), value); found != known->end()) {
-        nodes_.push_back({Kind::Known, static_cast<size_t>(found - known->begin()), {}});
-        return;
-      }
-    if (known == nullptr && unwrap(value).requires_grad()) {
+    if (results == nullptr && unwrap(value).requires_grad()) {
       nodes_.push_back({Kind::Same, 0, PyRef::borrow(value)});
       return;
     }
@@ -80,18 +114,52 @@ void Tree::add(PyObject* value, std::vector<PyObject*>& tensors, const std::vect
                                                   : Kind::List,
                       n, named ? PyRef::borrow(as_object(Py_TYPE(value))) : PyRef()});
     for (size_t i = 0; i < n; ++i)
-      add(PySequence_Fast_GET_ITEM(value, static_cast<Py_ssize_t>(i)), tensors, known, read, depth + 1);
+      add(PySequence_Fast_GET_ITEM(value, static_cast<Py_ssize_t>(i)), tensors, results, depth + 1);
   } else if (depth < kMaxDepth && PyDict_CheckExact(value)) {
     const auto n = static_cast<size_t>(PyDict_GET_SIZE(value));
     PyRef keys = own(PyList_AsTuple(own(PyDict_Keys(value)).get()));
     PyObject* names = keys.get();
     nodes_.push_back({Kind::Dict, n, std::move(keys)});
     for (size_t i = 0; i < n; ++i)
-      add(check(PyDict_GetItemWithError(value, PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i)))), tensors, known,
-          read, depth + 1);
-  } else {
-    nodes_.push_back({is_by_value(value) ? Kind::Equal : Kind::Same, 0, PyRef::borrow(value)});
+      add(check(PyDict_GetItemWithError(value, PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i)))), tensors, results,
+          depth + 1);
+  } else if (results == nullptr || depth >= kMaxDepth || !add_object(value, tensors, *results, depth)) {
+    nodes_.push_back({Kind::Same, 0, PyRef::borrow(value)});
   }
+}
+
+bool Tree::add_object(PyObject* value, std::vector<PyObject*>& tensors, Results& results, int depth) {
+  PyTypeObject* const type = Py_TYPE(value);
+  Kind kind = Kind::Registered;
+  PyRef items, object;
+  if (const PyRef pair = registered(type)) {
+    const PyRef parts = own(PyObject_CallOneArg(own(PyObject_GetAttrString(pair.get(), "flatten")).get(), value));
+    if (!PyTuple_Check(parts.get()) || PyTuple_GET_SIZE(parts.get()) < 2) return false;
+    items = own(PySequence_List(PyTuple_GET_ITEM(parts.get(), 0)));
+    object = own(PyTuple_Pack(3, type, PyTuple_GET_ITEM(parts.get(), 1),
+                              own(PyObject_GetAttrString(pair.get(), "unflatten")).get()));
+  } else if (const PyRef attributes = attributes_of(value)) {
+    kind = Kind::Object;
+    items = own(PyDict_Values(attributes.get()));
+    object = own(PyTuple_Pack(2, type, own(PyList_AsTuple(own(PyDict_Keys(attributes.get())).get())).get()));
+  } else {
+    return false;
+  }
+  const auto n = static_cast<size_t>(PyList_GET_SIZE(items.get()));
+  const size_t nodes = nodes_.size(), before = tensors.size();
+  nodes_.push_back({kind, n, std::move(object)});
+  for (size_t i = 0; i < n; ++i)
+    add(PyList_GET_ITEM(items.get(), static_cast<Py_ssize_t>(i)), tensors, &results, depth + 1);
+  const bool fresh = std::any_of(tensors.begin() + static_cast<std::ptrdiff_t>(before), tensors.end(),
+                                 [&](PyObject* t) { return results.recorder.made(unwrap(t)); });
+  const bool cyclic = std::any_of(nodes_.begin() + static_cast<std::ptrdiff_t>(nodes), nodes_.end(),
+                                  [&](const Node& node) { return node.kind == Kind::Again && node.n == nodes; });
+  if ((kind == Kind::Registered || fresh) && !cyclic) return true;
+  // Without a tensor that the step made it may well have been there before.
+  nodes_.resize(nodes);
+  tensors.resize(before);
+  std::erase_if(results.seen, [&](const auto& entry) { return entry.second > nodes; });
+  return false;
 }
 
 bool Tree::matches(PyObject* value, std::vector<PyObject*>& tensors) const {
@@ -112,6 +180,9 @@ bool Tree::match(size_t& at, PyObject* value, std::vector<PyObject*>& tensors) c
       return node.object.get() == value;
     case Kind::Known:
     case Kind::Read:
+    case Kind::Registered:
+    case Kind::Object:
+    case Kind::Again:
       return false;
     case Kind::Tuple:
     case Kind::List:
@@ -144,8 +215,9 @@ bool Tree::operator==(const Tree& other) const {
     const Node &a = nodes_[i], &b = other.nodes_[i];
     if (a.kind != b.kind || a.n != b.n) return false;
     PyObject *x = a.object.get(), *y = b.object.get();
-    if (a.kind == Kind::Equal ? !same_value(x, y) : a.kind != Kind::Dict && x != y) return false;
-    if (a.kind == Kind::Dict) {
+    const bool compared = a.kind == Kind::Dict || a.kind == Kind::Registered || a.kind == Kind::Object;
+    if (a.kind == Kind::Equal ? !same_value(x, y) : !compared && x != y) return false;
+    if (compared) {
       const int equal = PyObject_RichCompareBool(x, y, Py_EQ);
       check_status(equal);
       if (equal == 0) return false;
@@ -154,22 +226,37 @@ bool Tree::operator==(const Tree& other) const {
   return true;
 }
 
-PyRef Tree::build(const std::vector<PyRef>& tensors, const std::vector<PyObject*>& known) const {
+struct Tree::Building {
+  const std::vector<PyRef>& tensors;
+  const std::vector<PyObject*>& known;
   size_t at = 0, next = 0;
-  return build(at, next, tensors, known);
+  std::vector<PyRef> made = {};  // by each node, where there is an Again
+};
+
+PyRef Tree::build(const std::vector<PyRef>& tensors, const std::vector<PyObject*>& known) const {
+  Building state{tensors, known};
+  if (repeats_) state.made.resize(nodes_.size());
+  return build(state);
 }
 
-PyRef Tree::build(size_t& at, size_t& next, const std::vector<PyRef>& tensors,
-                  const std::vector<PyObject*>& known) const {
-  const Node& node = nodes_[at++];
-  auto item = [&] { return build(at, next, tensors, known).release(); };
+PyRef Tree::build(Building& state) const {
+  const size_t at = state.at++;
+  PyRef made = build_node(nodes_[at], state);
+  if (repeats_) state.made[at] = PyRef::borrow(made.get());
+  return made;
+}
+
+PyRef Tree::build_node(const Node& node, Building& state) const {
+  auto item = [&] { return build(state).release(); };
   switch (node.kind) {
     case Kind::Tensor:
-      return PyRef::borrow(tensors[next++].get());
+      return PyRef::borrow(state.tensors[state.next++].get());
     case Kind::Read:
-      return own(PyObject_CallMethod(tensors[next++].get(), node.n != 0 ? "tolist" : "item", nullptr));
+      return own(PyObject_CallMethod(state.tensors[state.next++].get(), node.n != 0 ? "tolist" : "item", nullptr));
     case Kind::Known:
-      return PyRef::borrow(known[node.n]);
+      return PyRef::borrow(state.known[node.n]);
+    case Kind::Again:
+      return PyRef::borrow(state.made[node.n].get());
     case Kind::List:
       return new_list(node.n, [&](size_t) { return item(); });
     case Kind::Tuple:
@@ -188,6 +275,21 @@ PyRef Tree::build(size_t& at, size_t& next, const std::vector<PyRef>& tensors,
             PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(node.object.get(), static_cast<Py_ssize_t>(i)), value.get()));
       }
       return dict;
+    }
+    case Kind::Registered: {
+      const PyRef items = new_list(node.n, [&](size_t) { return item(); });
+      PyObject* parts = node.object.get();
+      return own(
+          PyObject_CallFunctionObjArgs(PyTuple_GET_ITEM(parts, 2), items.get(), PyTuple_GET_ITEM(parts, 1), nullptr));
+    }
+    case Kind::Object: {
+      PyObject *type = PyTuple_GET_ITEM(node.object.get(), 0), *names = PyTuple_GET_ITEM(node.object.get(), 1);
+      PyRef made = own(PyObject_CallMethod(as_object(&PyBaseObject_Type), "__new__", "(O)", type));
+      const PyRef variables = own(PyObject_GenericGetDict(made.get(), nullptr));
+      for (size_t i = 0; i < node.n; ++i)
+        check_status(
+            PyDict_SetItem(variables.get(), PyTuple_GET_ITEM(names, static_cast<Py_ssize_t>(i)), PyRef(item()).get()));
+      return made;
     }
     default:
       return PyRef::borrow(node.object.get());

@@ -15,6 +15,7 @@
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/record/places.h"
+#include "tapegrad/bindings/record/tree.h"
 #include "tapegrad/bindings/record/watch.h"
 #include "tapegrad/bindings/values/value_objects.h"
 
@@ -199,6 +200,12 @@ struct Walk {
   }
 };
 
+}  // namespace
+
+bool is_of_package(PyObject* module) { return Walk::of_package(module); }
+
+namespace {
+
 using PyWalk = Boxed<Walk>;
 PyTypeObject *walk_type = nullptr, *observer_type = nullptr;
 
@@ -270,6 +277,10 @@ PyMethodDef walk_methods[] = {
     method<"add_function", [](PyWalk& self, PyObject* function) {
       TG_CHECK(PyFunction_Check(function), Type, "add_function: expected a function");
       self.value.watch->add_function(function);
+    }>(),
+    method<"add_context", [](PyWalk& self, PyObject* variable) {
+      TG_CHECK(PyContextVar_CheckExact(variable), Type, "add_context: expected a ContextVar");
+      self.value.watch->add_context(variable);
     }>(),
     method<"add_class", [](PyWalk& self, PyObject* cls) {
       TG_CHECK(PyType_Check(cls), Type, "add_class: expected a class");

@@ -95,6 +95,18 @@ void Watch::add_function(PyObject* f) {
                         PyRef::borrow(PyFunction_GetDefaults(f)), PyRef::borrow(PyFunction_GetKwDefaults(f))});
 }
 
+namespace {
+PyRef value_of_context(PyObject* variable) {
+  PyObject* value = nullptr;
+  check_status(PyContextVar_Get(variable, nullptr, &value));
+  return PyRef(value);
+}
+}  // namespace
+
+void Watch::add_context(PyObject* variable) {
+  contexts_.push_back({PyRef::borrow(variable), value_of_context(variable)});
+}
+
 bool Watch::in_order(const DictWatch& w, bool but_values) {
   PyObject *key, *value;
   size_t i = 0;
@@ -141,6 +153,9 @@ std::string Watch::find_change(bool but_values) {
   }
   for (const CellWatch& w : objects_)
     if (class_of(w.cell.get()) != w.value.get()) return "the class of an object";
+  for (const CellWatch& w : contexts_)
+    if (!same(w.value.get(), value_of_context(w.cell.get()).get(), but_values))
+      return "the context variable " + text_of(own(PyObject_GetAttrString(w.cell.get(), "name")).get());
   for (const FunctionWatch& w : functions_)
     if (!w.same())
       return "the function " + text_of(own(PyObject_GetAttrString(w.function.get(), "__qualname__")).get());
@@ -164,7 +179,7 @@ int Watch::traverse(visitproc visit, void* arg) const {
       Py_VISIT(e.value.get());
     }
   }
-  for (const auto* pairs : {&cells_, &sets_, &objects_})
+  for (const auto* pairs : {&cells_, &sets_, &objects_, &contexts_})
     for (const CellWatch& w : *pairs) {
       Py_VISIT(w.cell.get());
       Py_VISIT(w.value.get());

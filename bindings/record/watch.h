@@ -1,8 +1,8 @@
 // What Python values a recorded step has read, and whether they are still the same. Dictionaries are compared by their
 // version where CPython has one (up to 3.11), by their entries where it moved; lists and sets by their items; tensors
 // by storage and requires_grad; types by their version; objects by
-// their class, functions by code and defaults. A check takes about a nanosecond per object that did not
-// change. Needs the GIL.
+// their class, functions by code and defaults, context variables by their values. A check takes about a nanosecond per
+// object that did not change. Needs the GIL.
 #pragma once
 
 #include <memory>
@@ -33,6 +33,7 @@ class Watch {
   void add_type(PyObject* type);
   void add_object(PyObject* object) { objects_.push_back({PyRef::borrow(object), PyRef::borrow(class_of(object))}); }
   void add_function(PyObject* function);
+  void add_context(PyObject* variable);  // of contextvars
   const std::vector<TensorWatch>& tensors() const noexcept { return tensors_; }
 
   // What has changed, or "".
@@ -74,7 +75,8 @@ class Watch {
   std::string find_change(bool but_values);
   static bool in_order(const DictWatch& watch, bool but_values);
   std::vector<DictWatch> dicts_;
-  std::vector<CellWatch> cells_, sets_, objects_;  // a set with a copy, an object with its class
+  // A set with a copy, an object with its class, a context variable with its value or none.
+  std::vector<CellWatch> cells_, sets_, objects_, contexts_;
   std::vector<ListWatch> lists_;
   std::vector<TensorWatch> tensors_;
   std::vector<TypeWatch> types_;

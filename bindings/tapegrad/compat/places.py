@@ -48,6 +48,19 @@ def _name(value, layers: dict) -> None:
         except TypeError:  # a native type whose name is fixed
             return
         _former.append((value, module))
+        if isinstance(value, type):
+            _evaluate_annotations(value, vars(sys.modules.get(module, sys)))
+
+
+def _evaluate_annotations(cls: type, names: dict) -> None:
+    """Of a class typing.get_type_hints looks the names up in its module, and there they are not in PyTorch's."""
+    annotations = vars(cls).get("__annotations__") or {}
+    for name, text in annotations.items():
+        if isinstance(text, str):
+            try:
+                annotations[name] = eval(text, names, dict(vars(cls)))  # noqa: S307
+            except Exception:  # a name for type checkers alone
+                pass
 
 
 def rename() -> None:

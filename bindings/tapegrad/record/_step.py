@@ -166,7 +166,7 @@ class RecordedStep:
         known = self._known(grad)
         split = self._split and grad
         reads = Reads(self.function, RecordedStep._record.__code__, values=not split)
-        observer = new_observer(self.pure, reads.sizes)
+        observer, contexts = new_observer(self.pure, reads.sizes)
         recorder = reader = None
         try:
             recorder = _C._Recorder(args, kwargs)
@@ -186,7 +186,7 @@ class RecordedStep:
                 _C._tells_apart()
             if result is NotImplemented:
                 recorder.refuse("it returns NotImplemented")
-            watched = None if audit else self._watch(observer, recorder, before)
+            watched = None if audit else self._watch(observer, recorder, before, contexts)
             if isinstance(watched, str):
                 recorder.refuse(watched)
             if split:
@@ -224,14 +224,14 @@ class RecordedStep:
                 self._changed(f"{known[-1][0][1].changed()} has changed", grad)
         return known
 
-    def _watch(self, observer, recorder, before):
+    def _watch(self, observer, recorder, before, contexts: dict):
         """What is watched: where the same code has run as before, and nothing has changed, what was watched then."""
         if before is not None:
             _, watched, codes = before
             same = len(codes) == len(observer.codes) and all(codes.get(code) is variables for code, variables in observer.codes.items())
             if same and not watched.changed():
                 return watched
-        return watch(self.function, observer, recorder.objects())
+        return watch(self.function, observer, recorder.objects(), contexts)
 
     def _take(self) -> None:
         """Settles recordings whose backward pass has come."""

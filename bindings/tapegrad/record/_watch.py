@@ -7,6 +7,7 @@ functions, attributes), and puts dictionaries, lists, tensors and classes into a
 from __future__ import annotations
 
 import builtins
+import contextvars
 import functools
 import gc
 import os
@@ -36,10 +37,14 @@ _KNOWN_BUILTINS = frozenset(
 _KNOWN_MODULES = frozenset(["math", "cmath", "operator", "_operator", "itertools", "functools", "_functools", "collections", "_collections", "copy",
                             "_abc", "_struct", "_weakref", "types", "numpy"])
 _CONTAINERS = (str, bytes, list, dict, tuple, set, frozenset, int, float, complex, bool, type, types.FunctionType, property)
+_NATIVE_METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType)
 # Methods that change nothing, of containers whose class is the program's own.
 _READS = frozenset("get keys values items copy index count __contains__ __getitem__ __len__ __iter__ __eq__ __hash__ union intersection difference".split())
 # Where native calls of the package itself would have an effect.
 _EFFECTS = frozenset(["time", "_io", "io", "random", "_random", "posix", "socket", "_socket", "select", "_posixsubprocess"])
+
+
+_NO_VALUE = object()  # of a context variable
 
 
 def _of_package(file: str) -> bool:
@@ -76,6 +81,10 @@ def _effect_of(frame, function) -> str | None:
             type(owner).__module__ in ("builtins", "collections") or _is(owner, type)
             or _is(owner, _CONTAINERS) and name.rpartition(".")[2] in _READS):
         return None
+    method = name.rpartition(".")[2]
+    native = next((base for base in type(owner).__mro__ if _is(vars(base).get(method), _NATIVE_METHODS)), None)
+    if native is object or native is not None and _is_ours(native.__module__):  # of an object whose class derives of ours
+        return None
     return _refusal(frame, f"{module}.{name}" if module not in ("", "builtins") else name)
 
 
@@ -87,9 +96,18 @@ def _refusal(frame, name: str) -> str:
 
 def observer(pure: bool, sizes):
     """Notes which code runs in a `with` statement (`codes`, with its globals), and whether it calls what may have an effect (`reason`): a native
-    profile function. It rests while garbage is collected: what is called then, the program's gc.callbacks and the finalizers of what happened
+    profile function; and the context variables that are read or set, with their values before. It rests while garbage is collected: what is called then, the program's gc.callbacks and the finalizers of what happened
     to be garbage, is no part of the step."""
-    return _C._Observer(sizes, _effect_of, _sizes.Followed.__new__.__code__.co_filename, _PACKAGE, pure)
+    contexts: dict[contextvars.ContextVar, object] = {}
+
+    def effect_of(frame, function):
+        owner = getattr(function, "__self__", None)
+        if type(owner) is not contextvars.ContextVar:
+            return _effect_of(frame, function)
+        contexts.setdefault(owner, owner.get(_NO_VALUE))
+        return None
+
+    return _C._Observer(sizes, effect_of, _sizes.Followed.__new__.__code__.co_filename, _PACKAGE, pure), contexts
 
 
 # Of an optimizer: what is visited, and what load_state_dict exchanges.
@@ -183,6 +201,8 @@ class _Walk:
             elif variables:
                 self.add_dict(variables, path, self.names)
             return
+        if own == "typing":  # annotations
+            return
         if own == "numpy" and hasattr(cls, "item") and not hasattr(cls, "__setitem__"):
             return  # one number
         if _is(value, _VIEWS):
@@ -248,8 +268,12 @@ def reachable(functions):
             return walk.native.tensors
 
 
-def watch(function, observer, objects: list):
-    """A `_Watch` over what the function and the code that it ran read, or a text that says why there can be none."""
+def watch(function, observer, objects: list, contexts: dict):
+    """A `_Watch` over what the function and the code that it ran read, or a text that says why there can be none. Context variables
+    have to be again what they were before."""
+    for variable, before in contexts.items():
+        if variable.get(_NO_VALUE) is not before:
+            return f"it leaves the context variable {variable.name} with another value"
     names: set[str] = set()
     for code in observer.codes:
         names.update(code.co_names, code.co_freevars, _texts_of(code.co_consts))
@@ -258,6 +282,9 @@ def watch(function, observer, objects: list):
         for name, hooks in vars(_modules).items():
             if name.startswith("_global_") and isinstance(hooks, dict):
                 walk.add_dict(hooks, name)
+        for variable in contexts:
+            walk.native.add_context(variable)
+            walk.add(variable.get(None), variable.name)
         walk.add(function, str(getattr(function, "__name__", "function")))
         for value in objects:
             walk.add(value, "an argument")

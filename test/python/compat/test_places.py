@@ -58,3 +58,24 @@ print([round(s, 4) for s in seen], step)
     plain = program.replace("import torch, logging", "import tapegrad as torch")
     plain, renamed = run("-c", "import tapegrad; tapegrad.manual_seed(0)\n" + plain), run("-m", "tapegrad", "-c", "import torch; torch.manual_seed(0)\n" + program)
     assert plain == renamed
+
+
+def test_annotations_of_classes_can_be_evaluated():
+    """typing.get_type_hints looks a class's strings up in the module that the class names: transformers calls it for each model."""
+    program = """
+import importlib, pkgutil, sys, typing, {root} as root
+names = "nn optim optim.lr_scheduler utils.data distributions distributions.transforms distributions.constraints autograd cuda amp fx profiler ao.quantization testing".split()
+modules = [root, *(importlib.import_module("{root}." + name) for name in names)]
+classes = {{value for module in modules for value in (getattr(module, n, None) for n in dir(module)) if isinstance(value, type)}}
+for cls in classes:
+    try:
+        typing.get_type_hints(cls), typing.get_type_hints(cls.__init__)
+    except NameError as error:
+        print(cls, error)
+assert len(classes) > 400, len(classes)
+class Net(root.nn.Module):
+    pass
+assert "Callable" in str(typing.get_type_hints(Net)["forward"])
+"""
+    assert run("-c", program.format(root="tapegrad")) == ""
+    assert run("-m", "tapegrad", "-c", program.format(root="torch")) == ""

@@ -1,11 +1,14 @@
 """Recorded steps: training steps have eager's bits, and what Python does between two calls is seen or refused."""
 
+import collections
 import copy
+import dataclasses
 
 import pytest
 import tapegrad as tg
 from recorded import Layers, assert_same, batches, compare, mlp, plans, refused, replays, training, warm
 from tapegrad import nn
+from tapegrad.utils._pytree import register_pytree_node
 
 F = nn.functional
 
@@ -533,3 +536,95 @@ def test_gradients_that_were_changed_before_they_were_dropped():
             for n in (net, other):
                 changes[(i - 4) // 2](n[0].weight.grad)
     assert replays(step) > 8, step.summary()
+
+
+class Box:
+    def __init__(self, value, **others):
+        self.value = value
+        self.__dict__.update(others)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    value: tg.Tensor
+    number: int = 3
+
+    def __post_init__(self):
+        object.__setattr__(self, "more", 7)
+
+
+class Registered(dict):
+    """A result as libraries have them."""
+
+
+register_pytree_node(Registered, lambda x: (list(x.values()), list(x)), lambda values, keys: Registered(zip(keys, values, strict=True)))
+OPTIONS, THERE = Box(3), Box(tg.ones(4))
+
+
+def nested(x):
+    t = x * 2
+    inner = Box(t, options=OPTIONS, there=THERE)
+    return Box(inner, again=inner, list=[t, t], tensor=t)
+
+
+RESULTS = {
+    "object": (lambda x: Box(x * 2, n=1), lambda r, two: tg.equal(r.value, two) and r.n == 1),
+    "frozen dataclass": (lambda x: Frozen(x * 2), lambda r, two: tg.equal(r.value, two) and (type(r), r.number, r.more) == (Frozen, 3, 7)),
+    "registered": (lambda x: Registered(a=x * 2, b=None), lambda r, two: tg.equal(r["a"], two) and type(r) is Registered and list(r) == ["a", "b"]),
+    "ordered": (lambda x: collections.OrderedDict(b=x * 2, a=1), lambda r, two: tg.equal(r["b"], two) and list(r) == ["b", "a"] and type(r) is collections.OrderedDict),
+    "deque": (lambda x: collections.deque([x * 2], maxlen=3), lambda r, two: tg.equal(r[0], two) and r.maxlen == 3),
+    "nested": (nested, lambda r, two: tg.equal(r.value.value, two) and r.again is r.value and r.list[0] is r.list[1] is r.tensor is r.value.value
+               and r.value.options is OPTIONS and r.value.there is THERE),
+}
+
+
+@pytest.mark.parametrize("kind", RESULTS)
+def test_objects_in_results_are_made_anew(kind):
+    make, right = RESULTS[kind]
+    step = tg.record(make)
+    results = [step(tg.full((4,), float(i))) for i in range(6)]
+    assert all(right(r, tg.full((4,), 2.0 * i)) for i, r in enumerate(results)) and len({id(r) for r in results}) == 6
+    assert replays(step) > 2, step.summary()
+
+
+def test_objects_in_results_of_forward_passes():
+    """As models of transformers give them: a loss, and a cache of layers with tensors."""
+    tg.manual_seed(0)
+    net = mlp()
+
+    def forward(x, y):
+        logits = net(x)
+        return Registered(loss=F.cross_entropy(logits, y), cache=Box([Box(logits, keys=x * 2)], logits=logits))
+
+    step, found = tg.record(forward), {}
+    for x, y in batches():
+        for name, function in (("eager", forward), ("recorded", step)):
+            net.zero_grad()
+            result = function(x, y)
+            result["loss"].backward()
+            found[name] = [result["loss"].detach(), result["cache"].value[0].keys, *(p.grad for p in net.parameters())]
+            assert result["cache"].logits is result["cache"].value[0].value
+        assert all(map(tg.equal, found["eager"], found["recorded"]))
+    assert replays(step) > 2, step.summary()
+
+
+KEPT = Box(None)
+KEEPING = {
+    "global": lambda x: (setattr(KEPT, "value", x * 2), KEPT)[1],
+    "in a list": lambda x: (LIST.append(Box(x * 2)), LIST[-1])[1],
+    "in another": lambda x: (setattr(KEPT, "last", Box(x * 2)), KEPT.last)[1],
+    "with itself": lambda x: (box := Box(x * 2), setattr(box, "me", box))[0],
+}
+LIST: list = []
+
+
+@pytest.mark.parametrize("how", KEEPING)
+def test_objects_that_are_kept_are_not_made_anew(how):
+    LIST.clear()
+    step = tg.record(KEEPING[how])
+    for i in range(6):
+        result = step(tg.full((4,), float(i)))
+        assert result.value[0].item() == 2 * i
+        assert result is {"global": KEPT, "in a list": LIST and LIST[-1], "in another": getattr(KEPT, "last", None)}.get(how, result)
+        assert how != "with itself" or result.me is result
+    assert replays(step) == 0 and (how != "in a list" or len(LIST) == 6)

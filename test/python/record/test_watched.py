@@ -2,6 +2,8 @@
 
 import builtins
 import collections
+import contextvars
+import copy
 import enum
 import os
 import threading
@@ -224,3 +226,71 @@ def test_no_class_property_of_the_program_runs():
         assert step(tg.ones(2)).tolist() == [2, 2]
     Hidden.scale = 3.0
     assert step(tg.ones(2)).tolist() == [3, 3]
+
+
+# --- context variables ---
+
+
+def test_context_variables_are_compared_and_must_be_what_they_were():
+    variable = contextvars.ContextVar("scale", default=1)
+
+    def inside(x):
+        token = variable.set(5)
+        try:
+            return x * variable.get()
+        finally:
+            variable.reset(token)
+
+    step = tg.record(inside)
+    for i in range(6):
+        assert step(tg.full((2,), float(i)))[0].item() == 5 * i and variable.get() == 1
+    assert replays(step) > 2
+
+    step = tg.record(lambda x: x * variable.get())
+    for i in range(18):
+        variable.set(i // 6 + 1)
+        assert step(tg.full((2,), float(i)))[0].item() == i * (i // 6 + 1)
+    assert replays(step) > 6
+
+    listed = contextvars.ContextVar("listed")
+    listed.set([1])
+    step = tg.record(lambda x: x * listed.get()[0])
+    for i in range(12):
+        listed.get()[0] = i // 6
+        assert step(tg.full((2,), float(i)))[0].item() == i * (i // 6)
+    assert replays(step) > 2
+
+    def counts(x):
+        variable.set(variable.get() + 1)
+        return x * variable.get()
+
+    variable.set(0)
+    step = tg.record(counts)
+    for i in range(6):
+        assert step(tg.ones(2))[0].item() == i + 1
+    assert any("it leaves the context variable scale with another value" in reason for reason in step._reasons) and replays(step) == 0
+
+
+def test_native_methods_of_classes_that_derive_of_ours():
+    """super().__getattr__ of a module, and what copy.copy and deepcopy ask of a plain object."""
+    class Net(tg.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = tg.nn.Linear(2, 2)
+
+        def __getattr__(self, name):
+            return super().__getattr__(name)
+
+        def forward(self, x):
+            return self.layer(x) * copy.deepcopy(options).scale
+
+    class Options:
+        scale = 3
+    options = Options()
+    net = Net()
+    step = tg.record(net.forward)
+    with tg.no_grad():
+        for _ in range(6):
+            x = tg.randn(2, 2)
+            assert tg.equal(step(x), net.forward(x))
+    assert replays(step) > 2, step.summary()

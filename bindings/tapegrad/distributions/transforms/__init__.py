@@ -1,5 +1,6 @@
 """Differentiable maps with the logarithm of their Jacobian's determinant."""
 
+from .. import constraints  # noqa: F401 - a name in annotations
 from ._numbers import (
     AbsTransform,
     AffineTransform,
