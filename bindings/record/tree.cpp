@@ -133,11 +133,18 @@ bool Tree::add_object(PyObject* value, std::vector<PyObject*>& tensors, Results&
   Kind kind = Kind::Registered;
   PyRef items, object;
   if (const PyRef pair = registered(type)) {
-    const PyRef parts = own(PyObject_CallOneArg(own(PyObject_GetAttrString(pair.get(), "flatten")).get(), value));
-    if (!PyTuple_Check(parts.get()) || PyTuple_GET_SIZE(parts.get()) < 2) return false;
-    items = own(PySequence_List(PyTuple_GET_ITEM(parts.get(), 0)));
-    object = own(PyTuple_Pack(3, type, PyTuple_GET_ITEM(parts.get(), 1),
-                              own(PyObject_GetAttrString(pair.get(), "unflatten")).get()));
+    // Both are code of the program: where they fail, or give something else, it is as if there were none.
+    const PyRef make = own(PyObject_GetAttrString(pair.get(), "unflatten"));
+    const PyRef parts(PyObject_CallOneArg(own(PyObject_GetAttrString(pair.get(), "flatten")).get(), value));
+    const bool right = parts && PyTuple_Check(parts.get()) && PyTuple_GET_SIZE(parts.get()) >= 2;
+    if (right) items = PyRef(PySequence_List(PyTuple_GET_ITEM(parts.get(), 0)));
+    PyRef again;
+    if (items)
+      again = PyRef(PyObject_CallFunctionObjArgs(make.get(), items.get(), PyTuple_GET_ITEM(parts.get(), 1), nullptr));
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();
+    PyErr_Clear();
+    if (!again || Py_TYPE(again.get()) != type) return false;
+    object = own(PyTuple_Pack(3, type, PyTuple_GET_ITEM(parts.get(), 1), make.get()));
   } else if (const PyRef attributes = attributes_of(value)) {
     kind = Kind::Object;
     items = own(PyDict_Values(attributes.get()));

@@ -608,11 +608,23 @@ def test_objects_in_results_of_forward_passes():
     assert replays(step) > 2, step.summary()
 
 
+class Wrong(Box):
+    pass
+
+
+class Worse(Box):
+    pass
+
+
+register_pytree_node(Wrong, lambda x: ([x.value], None), lambda values, _: 1 / 0)
+register_pytree_node(Worse, lambda x: [].pop(), lambda values, _: Worse(*values))
 KEPT = Box(None)
 KEEPING = {
     "global": lambda x: (setattr(KEPT, "value", x * 2), KEPT)[1],
     "in a list": lambda x: (LIST.append(Box(x * 2)), LIST[-1])[1],
     "in another": lambda x: (setattr(KEPT, "last", Box(x * 2)), KEPT.last)[1],
+    "a class that cannot be made anew": lambda x: Wrong(x * 2),
+    "a class that cannot be taken apart": lambda x: Worse(x * 2),
     "with itself": lambda x: (box := Box(x * 2), setattr(box, "me", box))[0],
 }
 LIST: list = []
