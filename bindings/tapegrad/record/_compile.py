@@ -15,8 +15,9 @@ def compile(model=None, *, fullgraph: bool = False, dynamic: bool | None = None,
 
     A module comes back itself, with its forward replaced: no wrapper, the same names in its state. Nothing is generated, so every
     `backend`, `mode` and `options` does the same, but {"memory": budget, "graphs": False} (see RecordedStep), {"triton.cudagraphs": False} and
-    "max-autotune-no-cudagraphs", without CUDA graphs. `dynamic` decides nothing: other sizes get plans of their own. With `fullgraph`, RuntimeError is raised for what would run eagerly. Raises RuntimeError for a mode that
-    PyTorch does not have."""
+    "max-autotune-no-cudagraphs", without CUDA graphs. `dynamic` decides nothing: other sizes get plans of their own. `fullgraph` raises nothing: what PyTorch takes as
+    one graph may be what runs eagerly here, with a warning (record(fullgraph=True) raises then). Raises RuntimeError for a mode that PyTorch
+    does not have."""
     if model is None:
         return functools.partial(compile, fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable)
     if mode not in _MODES:
@@ -28,10 +29,16 @@ def compile(model=None, *, fullgraph: bool = False, dynamic: bool | None = None,
     if disable or isinstance(model, (type, RecordedStep)):
         return model
     options = options or {}
-    how = {"fullgraph": fullgraph, "memory": options.get("memory"),
+    how = {"memory": options.get("memory"),
            "graphs": bool(options.get("graphs", options.get("triton.cudagraphs", mode != "max-autotune-no-cudagraphs")))}
     if hasattr(model, "_parameters") and hasattr(model, "_modules"):
         if not isinstance(model.forward, RecordedStep):
-            model.__dict__["forward"] = RecordedStep(model.forward, name=type(model).__name__, **how)
+            model.__dict__["forward"] = _said_to_be_compiled(RecordedStep(model.forward, name=type(model).__name__, **how), fullgraph)
         return model
-    return RecordedStep(model, **how)
+    return _said_to_be_compiled(RecordedStep(model, **how), fullgraph)
+
+
+def _said_to_be_compiled(step: RecordedStep, at_once: bool) -> RecordedStep:
+    """compiler.is_compiling() is True in the first recording already, and not only where one without that read values."""
+    step._compiling = at_once
+    return step
