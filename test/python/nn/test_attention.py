@@ -175,3 +175,24 @@ def test_causal_bias(name):
         getattr(bias, name)(1, 2, 3)
     with pytest.warns(UserWarning, match="Lower right causal bias will produce NaNs"):
         bias.causal_lower_right(3, 2)
+
+
+def test_a_block_mask_is_a_container_of_its_tensors():
+    from tapegrad.nn.attention import flex_attention as flex
+    from tapegrad.utils import _pytree
+
+    mask = flex.create_block_mask(lambda b, h, q, k: q >= k, None, None, 256, 256)
+    leaves, spec = _pytree.tree_flatten(mask)
+    assert any(leaf is mask.kv_indices for leaf in leaves) and not any(leaf is mask.mask_mod for leaf in leaves)
+    again = _pytree.tree_unflatten(leaves, spec)
+    assert vars(again).keys() == vars(mask).keys() and again.mask_mod is mask.mask_mod and str(again) == str(mask)
+    step = tg.record(lambda x: flex.create_block_mask(_causal, None, None, 256, 256).to_dense() + x)
+    whole = tg.record(lambda x: (flex.create_block_mask(_causal, None, None, 256, 256), x + 1))
+    for i in range(6):
+        x = tg.full((1,), float(i))
+        assert tg.equal(whole(x)[0].to_dense(), mask.to_dense()) and tg.equal(step(x), mask.to_dense() + x)
+    assert whole._replays.count > 2 and step._replays.count > 2
+
+
+def _causal(b, h, q, k):
+    return q >= k

@@ -18,6 +18,7 @@ from ... import Tensor, arange, argsort, broadcast_to, float32, float64, int8, i
 from ... import bool as bool_
 from ... import where as _where
 from ...nn import functional as F  # noqa: N812
+from ...utils._pytree import register_pytree_node
 
 __all__ = ["AuxOutput", "AuxRequest", "BlockMask", "FlexKernelOptions", "and_masks", "create_block_mask", "create_mask",
            "flex_attention", "noop_mask", "or_masks"]
@@ -138,6 +139,7 @@ def _cut(num_blocks: Tensor, indices: Tensor, rows: int, columns: int) -> tuple[
     return _dense_to_ordered(dense[..., :rows, :columns])
 
 
+_OTHERS = ("seq_lengths", "BLOCK_SIZE", "mask_mod")  # of a BlockMask, beside tensors
 _FIELDS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "q_indices",
            "full_q_num_blocks", "full_q_indices")
 
@@ -288,6 +290,21 @@ class BlockMask:
         if self.full_kv_num_blocks is not None:
             seen = seen | spread(self.full_kv_num_blocks, self.full_kv_indices)
         return seen
+
+
+def _flatten(mask: BlockMask):
+    variables = vars(mask)
+    tensors = [name for name in variables if name not in _OTHERS]
+    return [variables[name] for name in tensors], (tensors, {name: variables[name] for name in _OTHERS})
+
+
+def _unflatten(values, context) -> BlockMask:
+    mask = object.__new__(BlockMask)
+    vars(mask).update(zip(context[0], values, strict=True), **context[1])
+    return mask
+
+
+register_pytree_node(BlockMask, _flatten, _unflatten)
 
 
 def create_block_mask(mask_mod, B: int | None, H: int | None, Q_LEN: int, KV_LEN: int, device=None,
