@@ -138,7 +138,7 @@ def test_a_second_backward_is_reduced_and_autograd_grad_is_not():
 def views(rank, size):
     ddp = DistributedDataParallel(network())
     found = []
-    for step in range(4):
+    for step in range(12):
         ddp.zero_grad()
         x, y = batch(LIB, step, rank)
         nn.functional.mse_loss(ddp(x), y).backward()
@@ -148,12 +148,14 @@ def views(rank, size):
     ddp.zero_grad()
     x, y = batch(LIB, 9, rank)
     nn.functional.mse_loss(ddp(x), y).backward()
-    return [len(set(f)) for f in found], found[2] == found[3], kept.equal(before), ddp.module[0].weight.grad.equal(before)
+    # Memory that the other rank still reads is not used again at once.
+    reused = len(set(map(tuple, found[2:]))) < 10
+    return [len(set(f)) for f in found], reused, kept.equal(before), ddp.module[0].weight.grad.equal(before)
 
 
 def test_gradients_are_views_of_buckets_and_kept_ones_stay():
     for counts, reused, kept, changed in results(run_ranks(2, views)):
-        assert counts == [1, 1, 1, 1] and reused and kept and not changed
+        assert counts == [1] * 12 and reused and kept and not changed
 
 
 class Failing(nn.Module):
