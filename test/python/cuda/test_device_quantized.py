@@ -62,3 +62,40 @@ def test_products_of_float8_with_scales_of_blocks(a_sizes, b_sizes):
         tg.testing.assert_close(got.cpu().float(), tg._scaled_mm(a, b, *scales, out_dtype=out).float(), rtol={4: 1e-5, 2: 2e-2, 1: 0.3}[out.itemsize], atol=1e-3)
     with pytest.raises(RuntimeError, match="^scaled_mm: expected all tensors on one device: got cuda:0 and cpu$"):
         tg._scaled_mm(a.cuda(), b.cuda(), *scales)
+
+
+E8, E5 = tg.float8_e4m3fn, tg.float8_e5m2
+
+
+@pytest.mark.parametrize("kinds", [(E8, E8), (E8, E5), (E5, E8)], ids=str)
+@pytest.mark.parametrize("scales", ["one", "lines", "parts", "tiles"])
+def test_products_of_float8_in_sizes_that_cublaslt_takes(kinds, scales):
+    """Against float64: a wrong layout of scales is far off."""
+    for m, k, n in ((64, 256, 128), (256, 1024, 512)):
+        a, b = tg.randn(m, k).to(kinds[0]), tg.randn(n, k).to(kinds[1])
+        shapes = {"one": ((), ()), "lines": ((m, 1), (1, n)), "parts": ((m, k // 128), (k // 128, n)), "tiles": ((m, k // 128), (k // 128, n // 128))}[scales]
+        given = [tg.rand(shape) + 0.1 for shape in shapes]
+        x, y, (left, right) = a.double(), b.double().t(), (s.double() for s in given)
+        if scales in ("parts", "tiles"):
+            left, right = left.repeat_interleave(128, 1), right.repeat_interleave(128, 0)
+            right = right.repeat_interleave(128, 1) if scales == "tiles" else right
+            expected = (x * left) @ (y * right)
+        else:
+            expected = (x @ y) * left * right
+        for out, tolerance in ((tg.float32, 2e-3), (tg.bfloat16, 8e-3), (tg.float16, 4e-3)):
+            got = tg._scaled_mm(a.cuda(), b.cuda().t(), *(s.cuda() for s in given), out_dtype=out)
+            assert (got.double().cpu() - expected).abs().max() <= tolerance * expected.abs().max(), (m, out)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(tg.float32, 1e-5), (tg.bfloat16, 1e-2), (tg.float16, 1e-2)], ids=str)
+@pytest.mark.parametrize("rows", [16, 512])
+def test_gradients_of_linear_layers_in_sizes_that_cublaslt_takes(dtype, tolerance, rows):
+    """The bias's is an epilogue of the product for the weight's."""
+    values = [tg.randn(sizes, dtype=dtype) for sizes in ((rows, 256), (128, 256), (128,), (rows, 128))]
+    found = []
+    for place in ("cuda", tg.float64):
+        x, w, b, g = (v.to(place).detach().requires_grad_() for v in values)
+        tg.nn.functional.linear(x, w, b).backward(g)
+        found.append([t.grad.double().cpu() for t in (x, w, b)])
+    for mine, exact in zip(*found, strict=True):
+        assert (mine - exact).abs().max() <= tolerance * exact.abs().max()
