@@ -17,6 +17,12 @@ bool has(PyObject* o, const char* name) {
   return static_cast<bool>(found);
 }
 
+// Of the program's code, but for Ctrl-C and the like.
+void forgive_exception() {
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();
+  PyErr_Clear();
+}
+
 // One of collections.namedtuple, or a structure such as operators return.
 bool is_named_tuple(PyObject* o) {
   if (!PyTuple_Check(o) || PyTuple_CheckExact(o)) return false;
@@ -85,18 +91,25 @@ void Tree::add(PyObject* value, std::vector<PyObject*>& tensors, Results* result
     nodes_.push_back({Kind::Equal, 0, PyRef::borrow(value)});
     return;
   }
-  if (results != nullptr) {
-    const std::vector<PyObject*>& known = results->known;
-    if (auto found = std::find(known.begin(), known.end(), value); found != known.end()) {
-      nodes_.push_back({Kind::Known, static_cast<size_t>(found - known.begin()), {}});
-      return;
-    }
-    if (const auto [found, fresh] = results->seen.try_emplace(value, nodes_.size()); !fresh) {
-      repeats_ = true;
-      nodes_.push_back({Kind::Again, found->second, {}});
-      return;
-    }
+  if (results == nullptr) return add_new(value, tensors, results, depth);
+  const std::vector<PyObject*>& known = results->known;
+  if (auto found = std::find(known.begin(), known.end(), value); found != known.end()) {
+    nodes_.push_back({Kind::Known, static_cast<size_t>(found - known.begin()), {}});
+    return;
   }
+  const auto [found, fresh] = results->seen.try_emplace(value, Results::Place{nodes_.size()});
+  if (fresh) {
+    add_new(value, tensors, results, depth);
+    results->seen.at(value).whole = true;
+  } else if (found->second.whole) {
+    repeats_ = true;
+    nodes_.push_back({Kind::Again, found->second.node, {}});
+  } else {
+    nodes_.push_back({Kind::Same, 0, PyRef::borrow(value)});  // it holds itself, which no replay does
+  }
+}
+
+void Tree::add_new(PyObject* value, std::vector<PyObject*>& tensors, Results* results, int depth) {
   if (is_tensor(value)) {
     if (results == nullptr && unwrap(value).requires_grad()) {
       nodes_.push_back({Kind::Same, 0, PyRef::borrow(value)});
@@ -141,8 +154,7 @@ bool Tree::add_object(PyObject* value, std::vector<PyObject*>& tensors, Results&
     PyRef again;
     if (items)
       again = PyRef(PyObject_CallFunctionObjArgs(make.get(), items.get(), PyTuple_GET_ITEM(parts.get(), 1), nullptr));
-    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) throw_python_error();
-    PyErr_Clear();
+    forgive_exception();
     if (!again || Py_TYPE(again.get()) != type) return false;
     object = own(PyTuple_Pack(3, type, PyTuple_GET_ITEM(parts.get(), 1), make.get()));
   } else if (const PyRef attributes = attributes_of(value)) {
@@ -159,13 +171,12 @@ bool Tree::add_object(PyObject* value, std::vector<PyObject*>& tensors, Results&
     add(PyList_GET_ITEM(items.get(), static_cast<Py_ssize_t>(i)), tensors, &results, depth + 1);
   const bool fresh = std::any_of(tensors.begin() + static_cast<std::ptrdiff_t>(before), tensors.end(),
                                  [&](PyObject* t) { return results.recorder.made(unwrap(t)); });
-  const bool cyclic = std::any_of(nodes_.begin() + static_cast<std::ptrdiff_t>(nodes), nodes_.end(),
-                                  [&](const Node& node) { return node.kind == Kind::Again && node.n == nodes; });
-  if ((kind == Kind::Registered || fresh) && !cyclic) return true;
+  results.kept.push_back(std::move(items));
+  if (kind == Kind::Registered || fresh) return true;
   // Without a tensor that the step made it may well have been there before.
   nodes_.resize(nodes);
   tensors.resize(before);
-  std::erase_if(results.seen, [&](const auto& entry) { return entry.second > nodes; });
+  std::erase_if(results.seen, [&](const auto& entry) { return entry.second.node > nodes; });
   return false;
 }
 
@@ -226,8 +237,8 @@ bool Tree::operator==(const Tree& other) const {
     if (a.kind == Kind::Equal ? !same_value(x, y) : !compared && x != y) return false;
     if (compared) {
       const int equal = PyObject_RichCompareBool(x, y, Py_EQ);
-      check_status(equal);
-      if (equal == 0) return false;
+      if (equal < 0) forgive_exception();  // of what is no bool, such as two tensors
+      if (equal != 1) return false;
     }
   }
   return true;

@@ -23,7 +23,12 @@ class Tree {
     const std::vector<PyObject*>& known;
     const record::Recorder& recorder;
     PyObject* read = nullptr;
-    std::unordered_map<PyObject*, size_t> seen = {};  // -> node
+    struct Place {
+      size_t node;
+      bool whole = false;  // else what is in it is being added
+    };
+    std::unordered_map<PyObject*, Place> seen = {};
+    std::vector<PyRef> kept = {};  // what flattening has made: `seen` and the tensors are borrowed
   };
   // Appends the tensors in it (borrowed) to `tensors`.
   static Tree of(PyObject* value, std::vector<PyObject*>& tensors, Results* results = nullptr) {
@@ -61,6 +66,7 @@ class Tree {
     PyRef object;
   };
   void add(PyObject* value, std::vector<PyObject*>& tensors, Results* results, int depth);
+  void add_new(PyObject* value, std::vector<PyObject*>& tensors, Results* results, int depth);
   bool add_object(PyObject* value, std::vector<PyObject*>& tensors, Results& results, int depth);
   bool match(size_t& at, PyObject* value, std::vector<PyObject*>& tensors) const;
   struct Building;

@@ -618,6 +618,16 @@ class Worse(Box):
 
 register_pytree_node(Wrong, lambda x: ([x.value], None), lambda values, _: 1 / 0)
 register_pytree_node(Worse, lambda x: [].pop(), lambda values, _: Worse(*values))
+class Told(Box):
+    pass
+
+
+class Fresh(Box):
+    pass
+
+
+register_pytree_node(Told, lambda x: ([x.value], x.value + 0), lambda values, _: Told(*values))
+register_pytree_node(Fresh, lambda x: ([x.value * 1, [x.value + 1], {"k": x.value + 2}], None), lambda values, _: Fresh(values[0]))
 KEPT = Box(None)
 KEEPING = {
     "global": lambda x: (setattr(KEPT, "value", x * 2), KEPT)[1],
@@ -626,6 +636,10 @@ KEEPING = {
     "a class that cannot be made anew": lambda x: Wrong(x * 2),
     "a class that cannot be taken apart": lambda x: Worse(x * 2),
     "with itself": lambda x: (box := Box(x * 2), setattr(box, "me", box))[0],
+    "in one that it holds": lambda x: (box := Box(x * 2), setattr(box, "other", Box(x, me=box)))[0],
+    "in its list": lambda x: (box := Box(x * 2), setattr(box, "list", [box]))[0],
+    "with tensors in what it is taken apart to": lambda x: Told(x * 2),
+    "taken apart to new tensors": lambda x: Fresh(x * 2, others=[Fresh(x), [x + 1]]),
 }
 LIST: list = []
 
@@ -640,3 +654,12 @@ def test_objects_that_are_kept_are_not_made_anew(how):
         assert result is {"global": KEPT, "in a list": LIST and LIST[-1], "in another": getattr(KEPT, "last", None)}.get(how, result)
         assert how != "with itself" or result.me is result
     assert replays(step) == 0 and (how != "in a list" or len(LIST) == 6)
+
+
+@pytest.mark.parametrize("make", [lambda x: (made := [x * 2], made.append(made))[0], lambda x: (made := {0: x * 2}, made.update(me=(made,)))[0]], ids=["list", "dict"])
+def test_containers_that_hold_themselves(make):
+    step = tg.record(make)
+    for i in range(6):
+        result = step(tg.full((4,), float(i)))
+        assert result[0][0].item() == 2 * i and (result[1] if isinstance(result, list) else result["me"][0]) is result
+    assert replays(step) == 0
