@@ -2,7 +2,7 @@
 // closures that run in order, either late or at random points, so that a missing synchronisation shows as wrong data,
 // reproducibly for a given seed. Kernels are queued in the same way (launch.h). It counts every call, injects failures
 // on request, and is as strict as CUDA: foreign pointers, destroyed handles, and double frees are errors; fresh memory
-// is filled with a pattern.
+// is filled with a pattern, and the host's access to memory of a device is a fault.
 //
 // Order: an operation runs after all earlier ones of its stream and after the records that its stream was told to wait
 // for; nothing else is promised. Host memory that is not pinned is read or written before the call returns, as by CUDA.
@@ -41,8 +41,7 @@ struct Options {
   std::size_t memory = std::size_t{1} << 30;  // of each device
   Schedule schedule = Schedule::Lazy;
   uint64_t seed = 0;
-  bool poison = true;   // fill fresh memory with kPoison
-  bool protect = true;  // memory may be touched by work that runs alone: the host's access is a fault, as on a card
+  bool poison = true;          // fill fresh memory with kPoison
   bool virtual_memory = true;  // whether granularity() is not 0
   std::size_t granularity = std::size_t{2} << 20;
   std::size_t longest_queue = 4096;

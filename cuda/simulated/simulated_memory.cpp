@@ -56,7 +56,7 @@ void SimulatedDriver::protect_memory(int protection) {
 
 void SimulatedDriver::count_open(int change) {
   open_ += change;
-  if (!options_.protect || protected_ == (open_ == 0)) return;
+  if (protected_ == (open_ == 0)) return;
   std::size_t small = 0;
   for (const auto* map : {&allocations_, &mapped_})
     if (map == &allocations_ || !huge_)

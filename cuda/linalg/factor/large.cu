@@ -2,6 +2,7 @@
 
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_view.h"
+#include "tapegrad/c10/tensor/product.h"
 #include "tapegrad/cuda/copy/copy.h"
 #include "tapegrad/cuda/linalg/factor/solver.h"
 
@@ -67,13 +68,8 @@ struct Way {
   bool many = false;         // in one call
 };
 
-int64_t product(IntSpan sizes) {
-  int64_t n = 1;
-  for (const int64_t size : sizes) n *= size;
-  return n;
-}
-// The calls for many count in ints, and in this order matrices are not far apart.
-bool fits_many(int64_t n, int64_t k) { return n <= INT16_MAX && k <= INT16_MAX; }
+// The calls for many take ints, and NVIDIA does not say that elements of a matrix may be more than an int counts.
+bool fits_many(int64_t count, int64_t n, int64_t k) { return count <= INT32_MAX && n <= INT16_MAX && k <= INT16_MAX; }
 
 // What is neither triangular equations nor the factors of square matrices.
 Way way_of_any(const Work& work, int64_t count, int64_t rows, int64_t cols) {
@@ -84,16 +80,16 @@ Way way_of_any(const Work& work, int64_t count, int64_t rows, int64_t cols) {
 Way way_of_lu(const Work& work, int64_t count, int64_t rows, int64_t cols, int64_t k = 1) {
   if (rows != cols) return way_of_any(work, count, rows, cols);
   if (count == 0 || rows <= kSmall) return {};
-  const bool many = count > 1 && count <= INT32_MAX && rows <= kRowsForEach * count && fits_many(rows, k);
+  const bool many = count > 1 && rows <= kRowsForEach * count && fits_many(count, rows, k);
   return {solver_of(work, many), many};
 }
 Way way_of_cholesky(const Work& work, int64_t count, int64_t n) {
   if (count == 0 || n <= (count < kFew ? kSmall : kSmallCholesky)) return {};
-  return {solver_of(work, false), count >= kFew && count <= INT32_MAX && fits_many(n, n)};
+  return {solver_of(work, false), count >= kFew && fits_many(count, n, n)};
 }
 Way way_of_triangles(const Work& work, int64_t count, int64_t n, int64_t k) {
   if (count == 0 || k == 0 || n <= kSmall) return {};
-  return {solver_of(work, true), count >= kFew && count <= INT32_MAX && fits_many(n, k)};
+  return {solver_of(work, true), count >= kFew && fits_many(count, n, k)};
 }
 
 // Matrix number i of a batch of such that are stored by columns.
