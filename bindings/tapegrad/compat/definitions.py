@@ -1,6 +1,7 @@
 """Functions and classes of the modules in names.py that take more than a row."""
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import os
@@ -15,6 +16,51 @@ def reset() -> None:
 
 def _record():
     return importlib.import_module(f"{_ROOT}.record")
+
+
+def explain(f, *extra_args, **extra_kwargs):
+    """What compile() makes of a function: `explain(f)(*args, **kwargs)` calls it three times (PyTorch: once) and gives an ExplainOutput.
+
+    What is replayed, or waits for its backward pass to be replayed, is one graph; each reason why it runs eagerly is a break. There are no
+    graphs to look at: `graphs` is empty. `explain(f, *args, **kwargs)`, as PyTorch once had it, does the same at once.
+    """
+    def inner(*args, **kwargs) -> ExplainOutput:
+        step = _record().record(f)
+        for _ in range(3):
+            step(*args, **kwargs)
+        reasons, calls = sorted(step._reasons), sum(calls for calls, *_ in step._replays.plans())
+        return ExplainOutput([], 1 + len(reasons), len(reasons), [GraphCompileReason(reason, []) for reason in reasons], calls)
+
+    return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner
+
+
+@dataclasses.dataclass
+class GraphCompileReason:
+    """Why a function runs eagerly."""
+
+    reason: str
+    user_stack: list
+    graph_break: bool = True
+
+
+@dataclasses.dataclass
+class ExplainOutput:
+    """What explain() found."""
+
+    graphs: list
+    graph_count: int
+    graph_break_count: int
+    break_reasons: list[GraphCompileReason]
+    op_count: int
+    ops_per_graph: list | None = None
+    out_guards: list | None = None
+    compile_times: str | None = None
+
+    def __str__(self) -> str:
+        lines = [f"Graph Count: {self.graph_count}", f"Graph Break Count: {self.graph_break_count}", f"Op Count: {self.op_count}", "Break Reasons:"]
+        for number, why in enumerate(self.break_reasons, 1):
+            lines += [f"  Break Reason {number}:", f"    Reason: {why.reason}"]
+        return "\n".join(lines) + "\n"
 
 
 class set_stance:

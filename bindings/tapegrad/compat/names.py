@@ -53,7 +53,7 @@ MODULES.update({
         functions("None", "mark_dynamic(t, index=None, *args, **kwargs) mark_static(t, index=None, *args, **kwargs) "
                           "maybe_mark_dynamic(t, index=None, *args, **kwargs)", "Accepted: any size may differ from call to call."),
         functions("None", "mark_static_address(t, guard=False)", "Accepted: nothing is recorded whose memory would have to stay."),
-        refused("explain", _NO_COMPILER),
+        defined("explain"),
         classes("OptimizedModule", "nothing is compiled: compile() gives the module itself back", bases="nn.Module")),
     "_dynamo.config": module(
         "Switches of PyTorch's compiler, kept for scripts that set them.",
@@ -65,7 +65,8 @@ MODULES.update({
         "What PyTorch's compiler makes of a module: never here, so `isinstance(model, OptimizedModule)` is False.",
         borrowed("_dynamo", "OptimizedModule"), functions("False", "is_dynamo_supported() is_inductor_supported()", "Always false.")),
     "_dynamo.backends": module("Backends of PyTorch's compiler, by name: functions are recorded whatever the backend."),
-    "_dynamo.backends.debugging": module("Backends that show graphs, of which there are none.", classes("ExplainOutput ExplainWithBackend", _NO_COMPILER)),
+    "_dynamo.backends.debugging": module("Backends that show graphs, of which there are none.", defined("ExplainOutput"),
+                                         classes("ExplainWithBackend", _NO_COMPILER)),
     "_dynamo.backends.registry": module("Names of backends.", functions("(lambda f: f) if compiler_fn is None else compiler_fn",
                                         "register_backend(compiler_fn=None, name=None, tags=())", "The function itself; it is never called.")),
     "_dynamo._trace_wrapped_higher_order_op": module(

@@ -3,8 +3,10 @@
 import types
 import weakref
 
-from .. import _C, _root
+from .. import _C, _hints, _root
 from .._root import settings
+from . import places
+from .kinds import borrowed, classes
 
 _SWITCHES = ("_jit_set_", "_jit_override_", "_jit_pass_", "_set_graph_executor_optimize", "_log_api_usage", "_debug_set_", "_set_cublas_", "_set_cudnn_",
              "_set_mkldnn_")
@@ -50,6 +52,17 @@ _VALUES = {"TensorBase": TensorBase, "_jit_can_fuse_on_cpu": lambda *a: False, "
            "_set_deterministic_fill_uninitialized_memory": lambda fill: settings._set_deterministic(fill=fill),
            "_GLIBCXX_USE_CXX11_ABI": True, "_WeakTensorRef": _WeakTensorRef, "_are_functorch_transforms_active": lambda: False,
            "_current_graph_task_id": lambda: _C._autograd._current_graph_task_id(), "_current_autograd_node": lambda: _C._autograd.current_node()}
+
+# What editors import from here instead of the public name, and types of TorchScript, which some libraries name by such an import alone.
+_ROWS = {
+    **borrowed("", "AcceleratorError Event Stream Tag finfo iinfo get_default_dtype get_num_interop_threads get_num_threads qscheme set_num_interop_threads "
+                   "set_num_threads"),
+    **borrowed("futures", "Future"), **borrowed("jit", "CompilationUnit JITException=Error ScriptFunction ScriptModule"),
+    **classes("AliasDb AnyType Argument AwaitType Block BoolType BufferDict CallStack ClassType Code ComplexType ConcreteModuleType DeviceObjType DictType "
+              "EnumType ErrorReport FatalError FileCheck FloatType FunctionSchema FutureType Gradient Graph GraphExecutorState InferredType IntType "
+              "InterfaceType ListType ModuleDict Node NoneType NumberType OperatorInfo OptionalType ParameterDict PyObjectType RRefType ScriptClass ScriptDict "
+              "ScriptList ScriptMethod ScriptObject StreamObjType StringType SymBoolType SymIntType TensorType TracingState TupleType Type UnionType Use Value",
+              _hints.NO_GRAPHS)}
 
 
 class Functions(dict):
@@ -136,5 +149,7 @@ def name(attribute: str):
     found = _computed(attribute)
     if found is not None:
         return found
+    if attribute in _ROWS:
+        return places.renamed(_VALUES.setdefault(attribute, _ROWS[attribute].make(_C.__name__)))
     raise AttributeError(f"module 'torch._C' has no attribute '{attribute}'\ntorch._C is tapegrad._C here, the native part of another "
                          "library: what programs of PyTorch call in theirs is not in it", name=attribute)

@@ -55,6 +55,40 @@ def test_script(tmp_path):
     assert done.stdout == f"{[str(script), '--epochs', '3']} {script} torch.float32 torch.FloatTensor torch.Size([1]) torch.strided\n"
 
 
+NATIVE = """
+import pickle
+import torch
+from torch._C import Event, Future, Graph, JITException, NoneType, ScriptModule, Stream, Value, device, finfo
+assert finfo is torch.finfo and Future is torch.futures.Future and ScriptModule is torch.jit.ScriptModule and device is torch.device
+assert torch._C.Value is Value and pickle.loads(pickle.dumps(Value)) is Value and not isinstance(1, (Value, Graph)) and issubclass(JITException, Exception)
+for call in (Value, lambda: torch._C.Values):
+    try:
+        call()
+    except (NotImplementedError, AttributeError) as error:
+        print(error)
+"""
+
+
+def test_names_of_the_native_module_can_be_imported(tmp_path):
+    done = python("-m", "tapegrad", "-c", NATIVE)
+    assert done.returncode == 0, done.stderr
+    refused, missing = done.stdout.split("\n", 1)
+    assert refused.startswith("_C.Value: ") and missing.startswith("module 'torch._C' has no attribute 'Values'\n")
+
+
+def test_explain_counts_what_is_replayed_and_the_reasons_against_it():
+    explain, linear = tg._dynamo.explain, tg.nn.Linear(3, 3)
+    for found in (explain(linear)(tg.ones(2, 3)), explain(linear, tg.ones(2, 3))):  # its backward pass has not come
+        assert (found.graph_count, found.graph_break_count, found.break_reasons) == (1, 0, [])
+    with tg.no_grad():
+        assert explain(linear)(tg.ones(2, 3)).op_count > 0
+        found = explain(lambda x: x + float(x.numpy()[0]))(tg.ones(2))
+    assert found.graph_break_count == len(found.break_reasons) == 1 and "numpy reads a value" in found.break_reasons[0].reason
+    assert found.break_reasons[0].reason in str(found) and str(found).startswith("Graph Count: 2\nGraph Break Count: 1\n")
+    with pytest.raises(ZeroDivisionError):
+        explain(lambda: 1 / 0)()
+
+
 def test_script_imports_its_neighbours_and_ends_with_its_traceback(tmp_path):
     (tmp_path / "neighbour.py").write_text("import torch\nvalue = torch.ones(3).sum().item()\n")
     (tmp_path / "script.py").write_text("import neighbour\nprint(neighbour.value)\nimport torch\ntorch.nn.Lineer\n")
