@@ -15,7 +15,20 @@ from . import places
 
 _ROOT = __package__.partition(".")[0]
 # Packages of PyTorch, and which are theirs here.
-_PLACES = {"torch": _ROOT, "torchvision": f"{_ROOT}.vision", "functorch": f"{_ROOT}.func"}
+_PLACES = {"torch": _ROOT, "torchvision": f"{_ROOT}.vision", "functorch": f"{_ROOT}.func", "torchdata.stateful_dataloader": f"{_ROOT}.utils.data._stateful"}
+
+# What a package asks whether its libraries are there, which were compiled for PyTorch. It computes in Python without them.
+_ASKED = {"torchaudio._extension.utils": "_load_lib", "torchaudio._internal.module_utils": "is_module_available"}
+_LIBRARIES = ("lib", "_torchaudio", "torchaudio.lib.")
+
+
+class _WithoutLibraries(importlib.machinery.SourceFileLoader):
+    """A loader of a module of _ASKED, whose question gets the answer no."""
+
+    def exec_module(self, module) -> None:
+        super().exec_module(module)
+        asked = getattr(module, _ASKED[module.__name__])
+        setattr(module, asked.__name__, lambda *names: not any(name.startswith(_LIBRARIES) for name in names) and asked(*names))
 
 
 class _SameModule:
@@ -48,6 +61,11 @@ class TorchFinder(importlib.metadata.DistributionFinder):
         return None
 
     def find_spec(self, name, path=None, target=None):
+        if name in _ASKED:
+            spec = importlib.machinery.PathFinder.find_spec(name, path)
+            if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+                spec.loader = _WithoutLibraries(name, spec.loader.path)
+            return spec
         ours = self._ours(name)
         if ours is None:
             return None

@@ -55,6 +55,23 @@ def test_script(tmp_path):
     assert done.stdout == f"{[str(script), '--epochs', '3']} {script} torch.float32 torch.FloatTensor torch.Size([1]) torch.strided\n"
 
 
+def test_torchaudio_computes_without_its_libraries(tmp_path):
+    """Its two ways of asking for them: since 2.9 and before."""
+    files = {"__init__.py": "", "_extension/__init__.py": "from .utils import _load_lib\nLOADED = _load_lib('libtorchaudio')\n", "lib/libtorchaudio.so": "",
+             "_extension/utils.py": "import torch\ndef _load_lib(lib):\n    torch.ops.load_library(lib)\n    return True\n",
+             "_internal/__init__.py": "", "_internal/module_utils.py": "import importlib.util\ndef is_module_available(*modules):\n"
+                                                                      "    return all(importlib.util.find_spec(m) is not None for m in modules)\n"}
+    for name, text in files.items():
+        (tmp_path / "torchaudio" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "torchaudio" / name).write_text(text)
+    script = tmp_path / "script.py"
+    script.write_text("import inspect, torch, torchaudio._extension\nfrom torchaudio._internal.module_utils import is_module_available as there\n"
+                      "print(torchaudio._extension.LOADED, there('torchaudio.lib._torchaudio'), there('json', 'torchaudio.lib._torchaudio'), there('json', 'zlib'))\n"
+                      "print('load_library' in inspect.getsource(torchaudio._extension.utils))\n")
+    done = python("-m", "tapegrad", str(script))
+    assert (done.returncode, done.stdout) == (0, "False False False True\nTrue\n"), done.stderr
+
+
 NATIVE = """
 import pickle
 import torch

@@ -336,6 +336,43 @@ def test_the_position_in_a_stream():
         again.load_state_dict({"epoch": 3})
 
 
+class Counting(data.IterableDataset):
+    """Goes on where its state says, once."""
+
+    def __init__(self):
+        self.next = self.made = 0
+
+    def __iter__(self):
+        while self.next < 20:
+            self.next, self.made = self.next + 1, self.made + 1
+            yield self.next
+        self.next = 0
+
+    def state_dict(self):
+        return {"next": self.next}
+
+    def load_state_dict(self, state):
+        self.next = state["next"]
+
+
+@pytest.mark.parametrize(("workers", "made"), [(0, 11), (2, 0)])
+def test_a_stream_with_a_state_goes_on_by_itself(workers, made, tmp_path):
+    from tapegrad.utils.data._stateful import Stateful, StatefulDataLoader
+
+    loader = StatefulDataLoader(Counting(), batch_size=3, num_workers=workers, snapshot_every_n_steps=2)
+    it = iter(loader)
+    for _ in range(3):
+        next(it)
+    tg.save(loader.state_dict(), tmp_path / "x")
+    rest = [b.tolist() for b in it]
+    again = StatefulDataLoader(Counting(), 3, num_workers=workers)
+    again.load_state_dict({})  # as torchdata's
+    again.load_state_dict(tg.load(tmp_path / "x"))
+    assert [b.tolist() for b in again] == rest and rest
+    assert again.dataset.made == made  # nothing is made to be dropped; in workers their copies count
+    assert len(list(again)) == len(list(loader)) and isinstance(again, Stateful)
+
+
 # ---- memory
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import weakref
@@ -212,7 +213,7 @@ class DataLoader(Generic[_T]):
 
     def load_state_dict(self, state: dict) -> None:
         """The next pass goes on where `state` was taken. Batches before that are not made again, but for those of an
-        iterable dataset, which are made and dropped."""
+        iterable dataset, which are made and dropped; without workers, one that has `state_dict` and `load_state_dict` goes on by itself."""
         if "batches" not in state:
             raise ValueError(f"load_state_dict: expected what DataLoader.state_dict() gave: got the keys {sorted(state)}")
         self._resume = dict(state) if state["batches"] else None
@@ -256,6 +257,7 @@ class _BaseDataLoaderIter:
         self._done = False
         self._yielded = 0
         resume, loader._resume = loader._resume, None
+        self._of_dataset = None if resume is None else resume.get("dataset")
         generator = loader.generator
         if resume is None:
             self._states = _States.take(generator)
@@ -316,12 +318,19 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
         self._num_workers = 0
         if loader._iterable:
             batch_size = loader.batch_size if loader._auto_collation else None
+            if self._of_dataset is not None:
+                loader.dataset.load_state_dict(self._of_dataset)
             self._stream = start_stream(loader.dataset, loader.collate_fn, batch_size, loader.drop_last)
-            for _ in range(self._yielded):
+            for _ in range(self._yielded if self._of_dataset is None else 0):
                 next(self._stream, None)
             self._next_data = self._stream.__next__
         else:
             self._fetch = Fetcher(loader.dataset, loader.collate_fn, loader._auto_collation)
+
+    @property
+    def _start(self) -> dict:
+        goes_on = self._loader._iterable and hasattr(self._dataset, "state_dict") and hasattr(self._dataset, "load_state_dict")
+        return {**super()._start, **({"dataset": copy.deepcopy(self._dataset.state_dict())} if goes_on else {})}
 
     def _next_data(self):
         indices = next(self._index_iter)
