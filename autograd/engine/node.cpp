@@ -65,7 +65,11 @@ void SpinGuard::wait() noexcept {
 
 std::string operator_of(const Node& node) {
   std::string_view name = node.name();
-  if (auto at = name.find("Backward"); at != std::string_view::npos && at > 0) name = name.substr(0, at);
+  if (auto at = name.find("Backward"); at != std::string_view::npos && at > 0) {
+    const bool is_function = at + std::string_view("Backward").size() == name.size();  // those of rows end in a digit
+    name = name.substr(0, at);
+    if (is_function) return std::string(name);
+  }
   std::string text;
   for (size_t i = 0; i < name.size(); ++i) {
     bool upper = std::isupper(static_cast<unsigned char>(name[i])) != 0;

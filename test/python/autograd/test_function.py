@@ -250,7 +250,7 @@ def test_a_gradient_is_summed_to_the_shape_of_its_input_and_never_stretched(t, s
         y.sum().backward()
     except RuntimeError as error:
         text = str(error).split("\n")[0]
-        return text.removeprefix("wrong: ")
+        return text.removeprefix("Wrong: ")
     return tuple(x.grad.shape), x.grad.tolist()
 
 
@@ -269,7 +269,7 @@ def test_the_gradient_of_a_view_that_was_written_to_has_its_shape_too(given):
         y.sum().backward()
         assert x.grad.tolist() == [1, 1, 1, 1]
         return
-    message = re.escape(f"double: Function DoubleBackward returned an invalid gradient at index 0 - got {list(given)} but expected shape "
+    message = re.escape(f"Double: Function DoubleBackward returned an invalid gradient at index 0 - got {list(given)} but expected shape "
                         "compatible with [2]")
     with pytest.raises(RuntimeError, match=message):
         y.sum().backward()
