@@ -20,6 +20,7 @@ from ._files.lazy import LazyFile
 from ._files.objects import add_safe_globals, clear_safe_globals, get_safe_globals, safe_globals
 from ._files.places import default_restore_location, is_meta, location_tag, placer, register_package
 from ._files.source import MappedSource, Source, can_seek, read_exactly
+from ._lazy import more_names as _more_names
 from ._warn import warn
 from .types import Storage
 
@@ -29,6 +30,7 @@ __all__ = ["FileError", "LazyFile", "UnknownFormat", "add_safe_globals", "clear_
            "get_safe_globals", "get_unsafe_globals_in_checkpoint", "load", "load_file", "location_tag", "open_file", "register_package",
            "safe_globals", "save", "save_file", "skip_data"]
 
+__getattr__, __dir__ = _more_names(__name__)
 _TORCH_NAMES = (".pt", ".pth", ".pt.tar", ".pth.tar")
 _local = threading.local()
 

@@ -158,6 +158,23 @@ def _format_time(time_us: float) -> str:
     return f"{time_us:.3f}us"
 
 
+def _maybe_remove_batch_dim(name: str, batched_output, vmap_level: int, batch_size: int, out_dim):
+    """What vmap makes of a result of the function `name`, with its samples along `out_dim`."""
+    return importlib.import_module(f"{_ROOT}.func._vmap")._from_level(name, batched_output, out_dim, vmap_level, batch_size)
+
+
+def _validate_and_get_batch_size(flat_in_dims, flat_args) -> int:
+    """The number of samples of vmap's arguments. Raises ValueError where it differs, or none is mapped over."""
+    return importlib.import_module(f"{_ROOT}.func._vmap")._number_of_samples("", flat_args, flat_in_dims)
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """Four numbers of 32 bits, by which a worker's NumPy is seeded."""
+    import numpy
+
+    return numpy.random.SeedSequence([base_seed, worker_id]).generate_state(4).tolist()
+
+
 def legacy_get_string(size_average, reduce, emit_warning: bool = True) -> str:
     """"none", "mean" or "sum" by the arguments that `reduction` replaced."""
     import warnings

@@ -11,7 +11,7 @@ import sys
 
 from .._hints import no_module
 from .._lazy import is_import
-from . import places
+from . import importer, native_modules, places, reexports
 
 _ROOT = __package__.partition(".")[0]
 # Packages of PyTorch, and which are theirs here.
@@ -51,7 +51,7 @@ class TorchFinder(importlib.metadata.DistributionFinder):
     def __init__(self, vision: bool):
         self._vision = vision
         self._answers: set[str] = set()
-        self._hinted: list = []
+        self._given: dict = {}  # __getattr__ -> (module, its own one)
 
     def _ours(self, name: str) -> str | None:
         """What a path is called here; None if it is not below one of PyTorch's packages."""
@@ -80,25 +80,29 @@ class TorchFinder(importlib.metadata.DistributionFinder):
                 return None
         module = importlib.import_module(ours)
         places.rename()
-        self._explain_what_is_missing(module, name)
+        self._answer_for_names(module)
         self._answers.add(name)
         self._leave_functions(module, name)
+        if name == "torch._C":
+            self._answers |= native_modules.put()
         is_package = hasattr(module, "__path__")
         return importlib.machinery.ModuleSpec(name, _SameModule(ours), origin=getattr(module, "__file__", None),
                                               is_package=is_package)
 
-    def _explain_what_is_missing(self, module, name: str) -> None:
-        """Gives a module without __getattr__ one that says what is missing under the name that the script uses."""
-        if "__getattr__" in vars(module):
+    def _answer_for_names(self, module) -> None:
+        """Gives a module a `__getattr__` that has what PyTorch's file has by importing it, and else does what its own one does, or says what is missing."""
+        path = module.__name__.partition(".")[2]
+        own = vars(module).get("__getattr__")
+        if own is not None and (path not in reexports.NAMES or own in self._given):
             return
 
         def __getattr__(attribute: str):
-            from .._hints import no_attribute
-
-            raise no_attribute(module.__name__, attribute, dir(module))
+            if (found := reexports.find(path, attribute)) is not None:
+                return found
+            return own(attribute) if own else importer.get(module.__name__, attribute)
 
         module.__getattr__ = __getattr__
-        self._hinted.append(module)
+        self._given[__getattr__] = module, own
 
     def _leave_functions(self, module, name: str) -> None:
         """Puts modules in place whose name their package has given to a function of theirs (autograd.gradcheck): an import of them later would
@@ -114,8 +118,10 @@ class TorchFinder(importlib.metadata.DistributionFinder):
         """Takes out of sys.modules what was put there."""
         for name in self._answers:
             sys.modules.pop(name, None)
-        for module in self._hinted:
-            vars(module).pop("__getattr__", None)
+        for module, own in self._given.values():
+            del module.__getattr__
+            if own:
+                module.__getattr__ = own
 
     def find_distributions(self, context=None):
         """`importlib.metadata.version("torch")`, by which libraries ask whether PyTorch is there."""

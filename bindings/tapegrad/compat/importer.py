@@ -9,8 +9,8 @@ import importlib.machinery
 import sys
 
 from .._hints import no_attribute
-from .._lazy import load, more_names
-from . import names, places
+from .._lazy import is_compat, load, more_names
+from . import names, native, places
 from .kinds import Module, SecondPath, place_of
 
 _ROOT = __package__.partition(".")[0]
@@ -71,6 +71,8 @@ def get(module: str, name: str):
         return getattr(place_of(entry.of), name)
     if entry and name in entry.rows:
         return places.renamed(vars(owner).setdefault(name, entry.rows[name].make(module)))
+    if not path and is_compat() and name in native.ROWS:
+        return native.name(name)  # PyTorch's package has them, too
     if entry and entry.unknown:
         raise RuntimeError(entry.unknown.format(name=name))
     raise no_attribute(module, name, dir(owner))

@@ -1,11 +1,10 @@
 """Names of PyTorch's private native module that scripts call: switches of compilers, which change nothing here."""
 
-import types
 import weakref
 
 from .. import _C, _hints, _root
 from .._root import settings
-from . import places
+from . import native_modules, places
 from .kinds import borrowed, classes
 
 _SWITCHES = ("_jit_set_", "_jit_override_", "_jit_pass_", "_set_graph_executor_optimize", "_log_api_usage", "_debug_set_", "_set_cublas_", "_set_cudnn_",
@@ -50,12 +49,14 @@ _VALUES = {"TensorBase": TensorBase, "_jit_can_fuse_on_cpu": lambda *a: False, "
            "_set_deterministic_algorithms": settings.use_deterministic_algorithms,
            "_get_deterministic_fill_uninitialized_memory": lambda: settings._deterministic["fill"],
            "_set_deterministic_fill_uninitialized_memory": lambda fill: settings._set_deterministic(fill=fill),
-           "_GLIBCXX_USE_CXX11_ABI": True, "_WeakTensorRef": _WeakTensorRef, "_are_functorch_transforms_active": lambda: False,
+           "_GLIBCXX_USE_CXX11_ABI": True, "_WeakTensorRef": _WeakTensorRef, "_are_functorch_transforms_active": lambda: _C._vmap_depth() > 0,
+           "_is_torch_function_mode_enabled": lambda: bool(_C._function_modes()), "_len_torch_function_stack": lambda: len(_C._function_modes()),
+           "_is_alias_of": lambda a, b: a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr(),
            "_current_graph_task_id": lambda: _C._autograd._current_graph_task_id(), "_current_autograd_node": lambda: _C._autograd.current_node()}
 
 # What editors import from here instead of the public name, and types of TorchScript, which some libraries name by such an import alone.
-_ROWS = {
-    **borrowed("", "AcceleratorError Event Stream Tag finfo iinfo get_default_dtype get_num_interop_threads get_num_threads qscheme set_num_interop_threads "
+ROWS = {
+    **borrowed("", "StorageBase=UntypedStorage AcceleratorError Event Stream Tag finfo iinfo get_default_dtype get_num_interop_threads get_num_threads qscheme set_num_interop_threads "
                    "set_num_threads"),
     **borrowed("futures", "Future"), **borrowed("jit", "CompilationUnit JITException=Error ScriptFunction ScriptModule"),
     **classes("AliasDb AnyType Argument AwaitType Block BoolType BufferDict CallStack ClassType Code ComplexType ConcreteModuleType DeviceObjType DictType "
@@ -129,15 +130,7 @@ def _computed(attribute: str):
         from .. import get_default_device
 
         return lambda: str(get_default_device())
-    if attribute == "_nn":
-        from ..nn import functional
-        from ..nn.module import _parse_to
-
-        namespace = types.ModuleType("torch._C._nn", "Functions of networks.")
-        vars(namespace).update({name: value for name, value in vars(functional).items() if callable(value) and not name.startswith("_")},
-                               _parse_to=_parse_to)
-        return namespace
-    return None
+    return native_modules.get(attribute)
 
 
 def name(attribute: str):
@@ -149,7 +142,7 @@ def name(attribute: str):
     found = _computed(attribute)
     if found is not None:
         return found
-    if attribute in _ROWS:
-        return places.renamed(_VALUES.setdefault(attribute, _ROWS[attribute].make(_C.__name__)))
+    if attribute in ROWS:
+        return places.renamed(_VALUES.setdefault(attribute, ROWS[attribute].make(_C.__name__)))
     raise AttributeError(f"module 'torch._C' has no attribute '{attribute}'\ntorch._C is tapegrad._C here, the native part of another "
                          "library: what programs of PyTorch call in theirs is not in it", name=attribute)

@@ -1,5 +1,6 @@
 """`python -m tapegrad` and compat.install: programs written for PyTorch, as they are."""
 
+import importlib
 import os
 import pickle
 import subprocess
@@ -77,20 +78,67 @@ import pickle
 import torch
 from torch._C import Event, Future, Graph, JITException, NoneType, ScriptModule, Stream, Value, device, finfo
 assert finfo is torch.finfo and Future is torch.futures.Future and ScriptModule is torch.jit.ScriptModule and device is torch.device
+from torch._C._autograd import ProfilerActivity
+from torch._C._distributed_c10d import ProcessGroup, Work
+from torch._C._functorch import get_unwrapped, is_batchedtensor
+import torch._C._linalg
+assert torch.Value is Value and ProfilerActivity is torch.profiler.ProfilerActivity and ProcessGroup is torch.distributed.ProcessGroup
+assert torch._C._linalg.linalg_inv is torch.linalg.inv and torch._C._special.special_erf is torch.special.erf and torch._C._VariableFunctions.add is torch.add
+seen = []
+torch.vmap(lambda x: (seen.append((is_batchedtensor(x), get_unwrapped(x).shape)), x)[1])(torch.ones(3, 2))
+assert seen == [(True, (3, 2))] and not is_batchedtensor(torch.ones(1))
 assert torch._C.Value is Value and pickle.loads(pickle.dumps(Value)) is Value and not isinstance(1, (Value, Graph)) and issubclass(JITException, Exception)
-for call in (Value, lambda: torch._C.Values):
+for call in (Value, lambda: torch._C.Values, lambda: torch._C._linalg.linalg_inverted, lambda: get_unwrapped(torch.ones(1))):
     try:
         call()
-    except (NotImplementedError, AttributeError) as error:
-        print(error)
+    except (NotImplementedError, AttributeError, RuntimeError) as error:
+        print(str(error).splitlines()[0])
 """
 
 
 def test_names_of_the_native_module_can_be_imported(tmp_path):
     done = python("-m", "tapegrad", "-c", NATIVE)
     assert done.returncode == 0, done.stderr
-    refused, missing = done.stdout.split("\n", 1)
-    assert refused.startswith("_C.Value: ") and missing.startswith("module 'torch._C' has no attribute 'Values'\n")
+    refused, missing, below, unwrapped = done.stdout.splitlines()
+    assert refused.startswith("_C.Value: ") and missing == "module 'torch._C' has no attribute 'Values'"
+    assert below == "module 'torch._C._linalg' has no attribute 'linalg_inverted'" and unwrapped.startswith("_functorch.get_unwrapped: expected")
+
+
+REEXPORTS = """
+import importlib
+import torch
+from tapegrad.compat import reexports
+for path, names in reexports.NAMES.items():
+    module = importlib.import_module(f"torch.{path}")
+    for name in names:
+        assert getattr(module, name) is not None
+from torch.distributions.kl import Bernoulli
+from torch.nn.modules.transformer import MultiheadAttention
+from torch import TensorType
+assert Bernoulli is torch.distributions.Bernoulli and MultiheadAttention is torch.nn.MultiheadAttention
+try:
+    from torch.functional import Tenser
+except ImportError as error:
+    print(str(error).splitlines()[0])
+import tapegrad.compat
+tapegrad.compat.uninstall()
+assert not hasattr(tapegrad.distributions.kl, "Bernoulli") and not hasattr(tapegrad.nn.functional, "Tensor")
+"""
+
+
+def test_what_files_of_pytorch_import_can_be_imported_from_them():
+    done = python("-m", "tapegrad", "-c", REEXPORTS)
+    assert (done.returncode, done.stdout) == (0, "cannot import name 'Tenser' from 'torch.functional'\n"), done.stderr
+
+
+def test_the_table_of_what_files_import_is_pytorchs():
+    torch = pytest.importorskip("torch")
+    from tapegrad.compat import reexports
+
+    for path, names in reexports.NAMES.items():
+        for name in names:
+            module = importlib.import_module(f"torch.{path}" if path != "nn.module" else "torch.nn.modules.module")
+            assert hasattr(module, name) or torch.__version__ < "2.13", (path, name)
 
 
 def test_explain_counts_what_is_replayed_and_the_reasons_against_it():
