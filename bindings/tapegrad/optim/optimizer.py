@@ -249,8 +249,7 @@ class Optimizer:
             param_group.setdefault(key, default)
         ours = set(params)
         if len(ours) != len(params):
-            warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; "
-                 "see github.com/pytorch/pytorch/issues/40967 for more information")
+            warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error")
         for group in self.param_groups:
             if ("param_names" in param_group) != ("param_names" in group):
                 kind = "with names" if "param_names" in param_group else "without names"
