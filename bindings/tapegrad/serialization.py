@@ -98,6 +98,8 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
             torch_writer.write(obj, file, "archive", owned, _skips())  # holds more of the program's own objects
 
     if _is_path(f):
+        if not name:
+            raise RuntimeError("save: the name of the file is empty")
         with atomic_writer(f) as file:
             write(file, file.seekable())
     elif hasattr(f, "write"):
