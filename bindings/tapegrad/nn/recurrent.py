@@ -219,6 +219,8 @@ class RNNBase(Module):
 
     @staticmethod
     def _check_dims(hx, batched: bool) -> None:
+        if isinstance(hx, (tuple, list)):
+            raise TypeError(f"hx must be a Tensor: got {type(hx).__name__}\nonly an LSTM's state is a pair")
         if batched and hx.dim() != 3:
             raise RuntimeError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
         if not batched and hx.dim() != 2:
@@ -293,6 +295,8 @@ class LSTM(RNNBase):
 
     @staticmethod
     def _check_dims(hx, batched: bool) -> None:
+        if not isinstance(hx, (tuple, list)):
+            raise TypeError(f"hx must be the pair of tensors (h, c): got {type(hx).__name__}")
         wanted = 3 if batched else 2
         if hx[0].dim() != wanted or hx[1].dim() != wanted:
             raise RuntimeError(f"For {'batched 3' if batched else 'unbatched 2'}-D input, hx and cx should also be "
