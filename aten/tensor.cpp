@@ -18,7 +18,10 @@
 
 namespace tapegrad {
 
-int64_t Tensor::size(int64_t d) const { return impl_->size(static_cast<int>(wrap_dim(d, impl_->ndim(), "size"))); }
+int64_t Tensor::size(int64_t d) const {
+  TG_CHECK(impl_->ndim() > 0, Index, "size: a tensor without dimensions has no sizes: got dimension {}", d);
+  return impl_->size(static_cast<int>(wrap_dim(d, impl_->ndim(), "size")));
+}
 
 int64_t Tensor::stride(int64_t d) const {
   TG_CHECK(impl_->ndim() > 0, Index, "stride: a tensor without dimensions has no strides: got dimension {}", d);

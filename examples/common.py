@@ -88,15 +88,38 @@ class Run:
     def interrupted(self) -> bool:
         return bool(self.interrupts)
 
+    def _prepare(self) -> None:
+        """What would keep the first checkpoint from being written is said before hours of training."""
+        path = os.path.abspath(self.options.checkpoint)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        except OSError as error:
+            raise self._unwritable(error.strerror) from None
+        if os.path.isdir(path) or not os.access(os.path.dirname(path), os.W_OK):
+            raise self._unwritable("it is a folder" if os.path.isdir(path) else "nothing can be written there")
+
+    def _unwritable(self, reason: str) -> Stopped:
+        left = f"; the one before, {Run.written}, is still there" if Run.written else ""
+        return Stopped(f"the checkpoint {self.options.checkpoint} cannot be written: {reason}{left}", 130 if self.interrupted else 1)
+
     def save(self) -> None:
-        os.makedirs(os.path.dirname(os.path.abspath(self.options.checkpoint)), exist_ok=True)
-        tg.checkpoint.save(self.options.checkpoint, **self.parts, round=self.round, history=self.history, extra=self.extra,
-                           options={name: getattr(self.options, name) for name in self.fixed})
+        try:
+            tg.checkpoint.save(self.options.checkpoint, **self.parts, round=self.round, history=self.history, extra=self.extra,
+                               options={name: getattr(self.options, name) for name in self.fixed})
+        except OSError as error:
+            raise self._unwritable(error.strerror.removeprefix("save: ")) from None
         Run.written = self.options.checkpoint
 
     def load(self) -> None:
-        for name, value in tg.load(self.options.checkpoint)["values"]["options"].items():
-            if getattr(self.options, name) != value:
+        try:
+            fixed = tg.load(self.options.checkpoint)["values"]["options"]
+        except (OSError, tg.serialization.FileError) as error:
+            reason = getattr(error, "strerror", None) or str(error).removeprefix("load: ").partition("\n")[0]
+            raise Stopped(f"the checkpoint {self.options.checkpoint} cannot be read: {reason}", 1) from None
+        except (KeyError, TypeError):
+            raise Stopped(f"{self.options.checkpoint} is no checkpoint of an example", 1) from None
+        for name, value in fixed.items():
+            if getattr(self.options, name, None) != value:
                 raise SystemExit(f"the checkpoint was made with --{name.replace('_', '-')} {value}: give the same to go on with it")
         values = tg.checkpoint.load(self.options.checkpoint, **self.parts)
         self.round, self.history, self.extra = values["round"], values["history"], values["extra"]
@@ -114,6 +137,7 @@ class Run:
     def rounds(self, total: int, unit: str, save_every: int = 1, bar: bool = True):
         """The numbers of the rounds still to be done, with a progress bar, and a checkpoint after every save_every of them and every
         30 seconds. Ctrl-C takes effect after the round, with a checkpoint; pressed again, at once and without."""
+        self._prepare()
         if self.options.resume:
             self._resume(total, unit)
         begin, first, saved, told = time.perf_counter(), self.round, time.perf_counter(), False
@@ -269,10 +293,13 @@ def picture(path: str, width: float, height: float, rows: int = 1, columns: int 
                 axis.yaxis.set_major_formatter("{x:g}")
                 some = "25" if high > 10 * low else "123456789"
                 axis.yaxis.set_minor_formatter(lambda x, _, some=some: f"{x:g}" if f"{x:e}"[0] in some else "")
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        figure.savefig(path)
+        try:
+            os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+            figure.savefig(path)
+            print(f"picture: {path}")
+        except OSError as error:
+            print(f"no picture: {path} cannot be written: {error.strerror}")
         plt.close(figure)
-    print(f"picture: {path}")
 
 
 def draw_curve(axis, values, title: str, xlabel: str = "step", yscale: str = "linear", label=None) -> None:

@@ -119,5 +119,6 @@ def spelled(parts) -> str:
     return ", ".join([*texts[0], *["*"] * (bool(texts[1]) and not any(t[0] == "*" for t in texts[0])), *texts[1]])
 
 
-def signature_text(args: list[Arg]) -> str:
-    return f"({spelled([(a.keyword_only, f'{a.type} {a.name}' + (f'={a.default}' if a.default is not None else '')) for a in args])})"
+def signature_text(args: list[Arg], flags=()) -> str:
+    slots = [(a.keyword_only, f"{a.type} {a.name}" + (f"={a.default}" if a.default is not None else "")) for a in args]
+    return "(" + ", ".join([*filter(None, [spelled(slots).replace('"', "'")]), *(f"bool {name}=False" for name in flags)]) + ")"

@@ -32,14 +32,11 @@ def _methods(op: Op, by_name):
 
 def all_methods(ops: list[Op]):
     """Each once: an overload may list a row that has the method under that name anyway."""
-    by_name = {op.name: op for op in ops}
-    seen = set()
+    by_name, found = {op.name: op for op in ops}, {}
     for op in ops:
         for method in _methods(op, by_name):
-            key = (method[0], tuple(a.info.cpp for a in method[2]))
-            if key not in seen:
-                seen.add(key)
-                yield op, method
+            found.setdefault((method[0], tuple(a.info.cpp for a in method[2])), (op, method))
+    return found.values()
 
 
 def emit_methods(ops: list[Op]) -> str:

@@ -26,8 +26,7 @@ def applies(op: Op) -> bool:
 
 def expression(op: Op) -> str | None:
     """The rule as an expression of raw operators on the batched tensors themselves."""
-    rule = rule_of(op)
-    return rule if "(" in rule else None
+    return rule_of(op) if "(" in rule_of(op) else None
 
 
 def emit_functions(op: Op) -> list[str]:

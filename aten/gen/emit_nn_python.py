@@ -48,8 +48,7 @@ def _signature(layer: Layer) -> str:
         hint = HINTS.get(a.kind, "int | tuple[int, ...]" if a.length else "Tensor") + " | None" * (a.optional or default == "None")
         return f"{a.name}: {hint}" + (f" = {default}" if default is not None else "")
     parts = ["self", *(text(a) for a in layer.args if not a.keyword_only)]
-    if layer.has_factory:
-        parts += ["device=None", "dtype=None"]
+    parts += ["device=None", "dtype=None"] * layer.has_factory
     keyword = [text(a) for a in layer.args if a.keyword_only]
     return ", ".join(parts + (["*", *keyword] if keyword else []))
 

@@ -9,19 +9,11 @@ from .model import Arg, Op
 _NO_NUMBERS = ("int[]", "[]")  # type and default of an argument that may be None, as in PyTorch
 
 
-def _shown_signature(args: list[Arg], flags: list[str]) -> str:
-    return signature_text(args).replace('"', "'")[:-1] + "".join(f", bool {name}=False" for name in flags) + ")"
-
-
-def has_inplace_flag(op: Op) -> bool:
-    """Functions of nn.functional with an in-place form take `inplace=False` last, as PyTorch's do."""
-    return op.has_inplace and "nn.functional" in op.get("module", []) and not any(a.keyword_only for a in op.args)
-
-
 def flags_of(op: Op, keyword_only: bool) -> list[str]:
     """Flags behind the row's arguments that exist in Python alone: those that may be given by position, or those that may not."""
     own = [name for name in op.get("flag", {}) if all(a.name != name for a in op.args) and ("nn.functional" in modules_of(op)) != keyword_only]
-    return own if keyword_only else ["inplace"] * has_inplace_flag(op) + own
+    inplace = op.has_inplace and "nn.functional" in op.get("module", []) and not any(a.keyword_only for a in op.args)  # last, as in PyTorch
+    return own if keyword_only else ["inplace"] * inplace + own
 
 
 def _extra_args(op: Op) -> list[tuple[str, str]]:
@@ -79,7 +71,7 @@ def _signature(op: Op, name: str, args: list[Arg], extra) -> list[str]:
     shown = op.shown + ("_" if name.endswith("_") and not op.name.endswith("_") else "") if op.hidden else name
     array = f"args_{name}" if entries else "nullptr"
     lines = [f"constexpr Arg {array}[] = {{{', '.join(entries)}}};"] if entries else []
-    return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {len(entries)}, {positional}, {varargs}, "{_shown_signature(args, flags)}"}};']
+    return [*lines, f'Signature signature_{name}{{"{shown}", {array}, {len(entries)}, {positional}, {varargs}, "{signature_text(args, flags)}"}};']
 
 
 # Lines before and behind the call for slots that only Python has.
@@ -122,7 +114,7 @@ def _body(op: Op, by_name) -> list[str]:
         lines.append(f"  a.old_reduction({place['size_average']}, {place['reduce']});")
     lines += [f"  a.implicit_dim({place.get('dim')});"] * ("_stacklevel" in place)
     lines += [*_number_check(op), *before, *_flagged(op, by_name, values, place)]
-    if has_inplace_flag(op):
+    if "inplace" in flags_of(op, False):
         lines += [f"  if (a.boolean({place['inplace']}, false)) {{", f"    tapegrad::{op.name}_({given});", "    return return_self(a.object(0));", "  }"]
     if op.has_out and n == 1:
         lines.append(f"  if (a.has({out})) return wrap(tapegrad::{op.name}_out({given}, a.tensor({out})));")
@@ -154,7 +146,7 @@ def _alone(op: Op, by_name) -> list[str]:
         return []
     target = by_name[op.get("alone")]
     return ["  if (nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0) == 1) {",
-            f'    static Signature signature{{"{op.shown}", args_{op.name}, 1, 1, -1, "{_shown_signature(op.args[:1], [])}"}};',
+            f'    static Signature signature{{"{op.shown}", args_{op.name}, 1, 1, -1, "{signature_text(op.args[:1])}"}};',
             "    Arguments<1> a(signature);", "    if (!a.unpack(nullptr, args, nargs, kwnames)) return nullptr;",
             f"    return {_wrapped(target, f'tapegrad::{target.name}({_value(op.args[0], 0)})')};", "  }"]
 
@@ -203,12 +195,26 @@ def modules_of(op: Op) -> list[str]:
 STUB_SLOTS = {"Bool": ("bool", "False"), "Tensor": ("Tensor | None", "None"), "Tensors": ("Sequence[Tensor] | None", "None")}
 
 
-def parameters(op: Op, args: list[Arg], own: bool, typed: bool = True) -> str:
-    """Parameters as Python spells them, for stubs and documentation; own: with the slots that Python alone has."""
+def slots_of(op: Op, args: list[Arg], own: bool) -> list[tuple[bool, str, str, str | None]]:
+    """(whether by name alone, name, type, default) of each parameter, as Python spells it; own: with all slots that Python alone has."""
     spelling, first = {"inf": "1e999", "-inf": "-1e999", "from": "from_"}, flags_of(op, False)
-    slots = [(n not in first, n, *STUB_SLOTS.get(kind, ("Any", "None"))) for n, kind in _extra_args(op)] if own else []
-    return spelled([(keyword, spelling.get(name, name) + f": {stub}" * typed + (f"{' = ' if typed else '='}{spelling.get(default, default)}" if default is not None else ""))
-                    for keyword, name, stub, default in [*((a.keyword_only, a.name, a.info.stub, a.default) for a in args), *slots]])
+    extra = [(n not in first, n, *STUB_SLOTS.get(kind, ("Any", "None"))) for n, kind in _extra_args(op) if own or n in {*SLOT_BEFORE, *SLOT_BEHIND}]
+    return [*((a.keyword_only, spelling.get(a.name, a.name), a.info.stub, spelling.get(a.default, a.default)) for a in args), *extra]
+
+
+def parameters(slots, typed: bool = True) -> str:
+    return spelled([(keyword, name + f": {stub}" * typed + (f"{' = ' if typed else '='}{default}" if default is not None else ""))
+                    for keyword, name, stub, default in slots])
+
+
+def merged(forms) -> list[tuple[bool, str, str, str | None]]:
+    """Parameters that take what any of the forms takes: those of the longest in their places, others by name."""
+    longest, found = max(forms, key=lambda form: sum(not keyword for keyword, *_ in form)), {}
+    for keyword, name, stub, _ in [*longest, *(slot for form in forms for slot in form)]:
+        given = [default for form in forms for _, n, _, default in form if n == name]
+        free = len(given) < len(forms) or not keyword and any(not k and default for k, _, _, default in found.values())
+        found.setdefault(name, (keyword or len(found) >= len(longest), name, stub, next(filter(None, given), "None" if free else None)))
+    return list(found.values())
 
 
 def forms_of(op: Op, by_name) -> list[tuple[Op, list[Arg]]]:
@@ -229,10 +235,13 @@ def python_entries(op: Op):
 
 def _method_row(op: Op, by_name, module, python: str, function: str) -> str:
     """A line of a table of methods. inspect.signature reads the parameters from the first line of the documentation."""
-    forms, own = forms_of(op, by_name), function == op.name and module is not None
-    texts = [parameters(row, args[module is None:], own, typed=False) for row, args in forms]
-    listed = "\n".join(f"{python}({text})" for text in texts) + "\n\n" if len(texts) > 1 else ""
-    text = join_params("$self" * (module is None), texts[0] if len({tuple(a.name for a in args) for _, args in forms}) == 1 else "*args, **kwargs")
+    first, *_ = rows = forms_of(op, by_name)
+    forms = [slots_of(row, args[module is None:], function == op.name and module is not None) for row, args in rows]
+    shown = merged(forms)
+    if varargs_of(*first) == (module is None) and forms[0][0][-1] is None:  # sizes may also be given one by one
+        shown[0] = (False, "*" + shown[0][1], "", None)
+    listed = "\n".join(f"{python}({parameters(form, typed=False)})" for form in forms) + "\n\n" if len(forms) > 1 else ""
+    text = join_params("$self" * (module is None), parameters(shown, typed=False))
     doc = cpp_text(f"{python}({text})\n--\n\n{'In place: ' * (function != op.name)}{listed}{op.get('doc').strip()}\n")
     return f'    {{"{python}", as_c_function({"method" if module is None else "function"}_{function}), METH_FASTCALL | METH_KEYWORDS, {doc}}},'
 

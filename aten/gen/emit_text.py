@@ -4,7 +4,7 @@ import json
 
 from .cpp import HEAD, families, join_params, signature_text
 from .cpp_types import TYPES
-from .emit_python import forms_of, function_names, module_tag, modules_of, parameters, python_entries, varargs_of
+from .emit_python import forms_of, function_names, module_tag, modules_of, parameters, python_entries, slots_of, varargs_of
 from .model import Arg, Op
 
 STUB_HEAD = HEAD.replace("//", "#") + """
@@ -30,7 +30,7 @@ def _stubs(op: Op, by_name, module, name: str, function: str) -> list[str]:
         i, own = varargs_of(row, args), function == op.name and module is not None
         singly = [*args[:i], Arg(f"*{args[i].name}", "Tensor" if args[i].is_list else "int"), *args[i + 1:]] if i >= 0 else []
         for given in filter(None, (args, singly)):
-            text = join_params("self" * (module is None), parameters(row, given[module is None:], own))
+            text = join_params("self" * (module is None), parameters(slots_of(row, given[module is None:], own)))
             lines.append(f"{indent}def {name}({text}) -> {_result(row)}: ")
     lines[0] += f'"""{doc}"""'
     return [line for text in lines for line in [f"{indent}@overload"] * (len(lines) > 1) + [text + "..." * text.endswith(" ")]]
@@ -44,9 +44,8 @@ def emit_stubs(ops: list[Op]):
             modules.setdefault(module, {}).setdefault(name, _stubs(op, by_name, module, name, function))
     returned = [line for op in ops if op.num_outputs > 1 for line in (f"class {op.name}(NamedTuple):", *(f"    {n}: Tensor" for n in op.output_names))]
     for module, found in modules.items():
-        lines = [line for stub in found.values() for line in stub]
-        yield ("python/tapegrad/_stubs/" + ("tensor_methods" if module is None else module_tag(module)) + ".pyi",
-               "\n".join([STUB_HEAD, *["class TensorMethods:"] * (module is None), *lines, *["    pass"] * (module is None and not lines), ""]))
+        lines = [*["class TensorMethods:"] * (module is None), *(line for stub in found.values() for line in stub), *["    pass"] * (module is None and not found), ""]
+        yield "python/tapegrad/_stubs/" + ("tensor_methods" if module is None else module_tag(module)) + ".pyi", "\n".join([STUB_HEAD, *lines])
     yield "python/tapegrad/_stubs/return_types.pyi", "\n".join([STUB_HEAD, *returned, ""])
 
 

@@ -146,13 +146,12 @@ def _check_row(op: Op):
     from .emit_dispatch import CASTS
 
     row, names = op.row, {a.name for a in op.tensor_args}
-    choices = {"autocast": CASTS, "promotion": PROMOTIONS, **({"result": RESULTS[op.kind]} if op.kind in RESULTS else {})}
+    choices = {"autocast": CASTS, "promotion": PROMOTIONS, "out_dtype": ("exact", "cast", "any"), **({"result": RESULTS[op.kind]} if op.kind in RESULTS else {})}
     for key, value in row.items():
         _require(key in KEYS, f"unknown key '{key}': expected one of {', '.join(sorted(KEYS))}")
         if key in choices:
             _one_of(key, value, choices[key])
     _require(row.get("number_first", True) in (True, "with a tensor"), f"number_first '{row.get('number_first')}': expected true or 'with a tensor'")
-    _require(row.get("out_dtype", "cast") in ("exact", "cast", "any"), f"out_dtype '{row.get('out_dtype')}': expected exact, cast or any")
     needed = REQUIRED_BY_KIND.get(op.kind)
     _require(needed is None or row.get(needed), f"kind {op.kind} needs the key '{needed}'")
     for v in op.variants:
@@ -258,11 +257,8 @@ def load_table(folder: Path) -> list[Op]:
             errors.append(f"{folder}/{op.where}: {op.name}: already a row at {seen[op.name].where}")
         seen[op.name] = op
     for op in ops:
-        for key in ("overloads", "alone", "flag"):
-            others = op.get(key, [])
-            for other in [others] if isinstance(others, str) else others.values() if isinstance(others, dict) else others:
-                if other not in seen:
-                    errors.append(f"{folder}/{op.where}: {op.name}: {key} '{other}' is not a row")
+        named = [("alone", op.row.get("alone")), *(("overloads", o) for o in op.get("overloads", [])), *(("flag", o) for o in op.get("flag", {}).values())]
+        errors += [f"{folder}/{op.where}: {op.name}: {key} '{other}' is not a row" for key, other in named if other and other not in seen]
     if errors:
         raise RowError("\n".join(errors))
     return ops

@@ -108,7 +108,8 @@ PyObject* make(PyTypeObject* type, Change change, bool at_once) {
 
 // no_grad() or, as a decorator without parentheses, no_grad(function).
 template <const Change& kChange>
-PyObject* new_plain(PyTypeObject* type, PyObject* args, PyObject*) {
+PyObject* new_plain(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
+  TG_CHECK(!kwargs || PyDict_GET_SIZE(kwargs) == 0, Type, "{}() takes no keyword arguments", type->tp_name);
   PyRef mode(make(type, kChange, false));
   if (PyTuple_GET_SIZE(args) == 0) return mode.release();
   TG_CHECK(PyTuple_GET_SIZE(args) == 1 && PyCallable_Check(PyTuple_GET_ITEM(args, 0)), Type,
@@ -170,15 +171,15 @@ PyMethodDef mode_functions[] = {
 
 bool init_grad_modes(PyObject* module) {
   return add_mode(module, "tapegrad.no_grad", guarded<new_plain<kNoGrad>>,
-                  "Nothing is recorded inside. A context manager and a decorator.") &&
+                  "no_grad(orig_func=None, /)\n--\n\nNothing is recorded inside. A context manager and a decorator.") &&
          add_mode(module, "tapegrad.enable_grad", guarded<new_plain<kEnable>>,
-                  "Operators are recorded inside, also within no_grad. A context manager and a decorator.") &&
+                  "enable_grad(orig_func=None, /)\n--\n\nOperators are recorded inside, also within no_grad. A context manager and a decorator.") &&
          add_mode(module, "tapegrad.inference_mode", guarded<new_inference>,
-                  "inference_mode(mode=True)\n\nAs no_grad, and what is made inside can never be recorded. A context "
+                  "inference_mode(mode=True)\n--\n\nAs no_grad, and what is made inside can never be recorded. A context "
                   "manager and a decorator.") &&
          add_mode(
              module, "tapegrad.set_grad_enabled", guarded<new_set_grad_enabled>,
-             "set_grad_enabled(mode)\n\nTurns recording on or off, at once; as a context manager, until its end.") &&
+             "set_grad_enabled(mode)\n--\n\nTurns recording on or off, at once; as a context manager, until its end.") &&
          PyModule_AddFunctions(module, mode_functions) == 0;
 }
 

@@ -41,7 +41,12 @@ def why_no_module(path: str) -> str:
 
 def no_module(name: str, shown: str) -> ModuleNotFoundError:
     """The error of an import of a module that is not there; `shown`: its name as the program writes it."""
-    return ModuleNotFoundError(f"No module named {shown!r}: {why_no_module(name.partition('.')[2]) or 'docs/compat.md says what tapegrad leaves out'}", name=shown)
+    from pkgutil import iter_modules
+
+    above, _, last = name.rpartition(".")
+    beside = [m.name for m in iter_modules(getattr(sys.modules.get(above), "__path__", ()))]
+    why = why_no_module(name.partition(".")[2]) or "docs/compat.md says what tapegrad leaves out"
+    return ModuleNotFoundError(f"No module named {shown!r}: {why}{did_you_mean(last, beside)}", name=shown)
 
 
 # The same of a tensor's methods.

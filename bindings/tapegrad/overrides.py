@@ -118,20 +118,16 @@ def get_ignored_functions() -> set:
 
 
 def _signature_of(name: str, function):
-    """A signature without types: of a row with several forms that of the first, from its description, else as Python knows it."""
+    """A signature without types."""
     import inspect
-    import re
 
     kinds = inspect.Parameter
     itself = kinds("self", kinds.POSITIONAL_OR_KEYWORD)
-    first, method = (function.__doc__ or "").partition("\n")[0], name.startswith("Tensor.")
+    method = name.startswith("Tensor.")
     if name.endswith(".__get__"):
         return inspect.Signature([itself])
     try:
         known = list(inspect.signature(function).parameters.values())
-        if [p.kind for p in known[method:]] == [kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD] and re.fullmatch(rf"{function.__name__}\([^()]*\)", first):
-            form = eval(f"lambda {first.partition('(')[2].rpartition(')')[0]}: None", {})
-            known = known[:method] + list(inspect.signature(form).parameters.values())
     except (ValueError, TypeError):
         known = [itself] if method else [kinds("args", kinds.VAR_POSITIONAL), kinds("kwargs", kinds.VAR_KEYWORD)]
     if method and known and known[0].kind is kinds.VAR_POSITIONAL:

@@ -67,6 +67,11 @@ def _file_name(f) -> str:
     return name if isinstance(name, str) else ""
 
 
+def _check_mode(what: str, f, mode: str) -> None:
+    if isinstance(f, io.TextIOBase):
+        raise TypeError(f"{what}: the file is one of text\nopen it with {mode!r}")
+
+
 def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_serialization: bool = True,
          _disable_byteorder_record: bool = False, *, format: str | None = None) -> None:
     """Writes tensors and plain data to a path or a binary file object.
@@ -100,9 +105,12 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
             torch_writer.write(obj, file, "archive", owned, _skips())  # holds more of the program's own objects
 
     if _is_path(f):
+        if not name:
+            raise RuntimeError("save: the name of the file is empty")
         with atomic_writer(f) as file:
             write(file, file.seekable())
     elif hasattr(f, "write"):
+        _check_mode("save", f, "wb")
         write(f, False)
         if hasattr(f, "flush"):  # as torch.save does: the file can be read by its name
             f.flush()
@@ -135,6 +143,11 @@ def load(f, map_location=None, pickle_module=None, *, weights_only: bool | None 
     if mmap:
         raise ValueError("f must be a file path in order to use the mmap argument")
     if hasattr(f, "read"):
+        _check_mode("load", f, "rb")
+        if can_seek(f) and (place := f.tell()):
+            if not f.read(1):
+                raise FileError(f"load: the file object is at its end, byte {place}\nseek(0) goes to its beginning")
+            f.seek(place)
         with reading("the file"):
             return _read(f, options, None)
     raise AttributeError(f"load: expected a path or a file object with a 'read' method: got {type(f).__name__}")

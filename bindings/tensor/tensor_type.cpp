@@ -112,7 +112,7 @@ bool init_parameter(PyObject* module) {
   parameter_type = add_type(module, "tapegrad.nn.Parameter", sizeof(PyTensor), Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, {
       {Py_tp_new, guarded<parameter_new>}, {Py_tp_dealloc, tensor_dealloc}, {Py_tp_finalize, tensor_finalize},
       {Py_tp_traverse, tensor_traverse}, {Py_tp_clear, tensor_clear},
-      {Py_tp_doc, "Parameter(data=None, requires_grad=True)\n\nA tensor that a module registers as one of its parameters."},
+      {Py_tp_doc, "Parameter(data=None, requires_grad=True)\n--\n\nA tensor that a module registers as one of its parameters."},
       }, tensor_type);
   // clang-format on
   if (!parameter_type) return false;
@@ -142,7 +142,7 @@ bool init_tensor_type(PyObject* module) {
       {Py_tp_new, guarded<tensor_new>}, {Py_tp_dealloc, tensor_dealloc}, {Py_tp_finalize, tensor_finalize},
       {Py_tp_traverse, tensor_traverse}, {Py_tp_clear, tensor_clear}, {Py_tp_hash, tensor_hash}, {Py_tp_members, members},
       {Py_tp_methods, all_methods().data()}, {Py_tp_getset, overridable_properties(tensor_properties)},
-      {Py_tp_doc, "A rectangular array of numbers of one dtype on one device."}};
+      {Py_tp_doc, "Tensor(*data, device=None)\n--\n\nA rectangular array of numbers of one dtype on one device."}};
   // clang-format on
   add_number_slots(slots);
   add_index_slots(slots);

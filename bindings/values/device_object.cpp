@@ -135,7 +135,7 @@ PyObject* wrap(Device device) noexcept {
 bool init_device(PyObject* module) {
   // clang-format off
   device_type = add_type(module, "tapegrad.device", sizeof(PyDevice), 0, {
-      {Py_tp_doc, "device(type, index=None)\n\nWhere a tensor's memory is: device('cuda:0'), device('cuda', 0), device('cpu'). A context manager that new tensors follow."}, {Py_tp_new, guarded<device_new>}, {Py_tp_repr, device_repr}, {Py_tp_str, device_str}, {Py_tp_richcompare, device_compare},
+      {Py_tp_doc, "device(type, index=None)\n--\n\nWhere a tensor's memory is: device('cuda:0'), device('cuda', 0), device('cpu'). A context manager that new tensors follow."}, {Py_tp_new, guarded<device_new>}, {Py_tp_repr, device_repr}, {Py_tp_str, device_str}, {Py_tp_richcompare, device_compare},
       {Py_tp_hash, device_hash}, {Py_tp_methods, methods}, {Py_tp_getset, properties}});
   // clang-format on
   return device_type != nullptr;

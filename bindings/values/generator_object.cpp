@@ -230,7 +230,7 @@ bool init_generator(PyObject* module) {
                 {Py_tp_dealloc, generator_dealloc},
                 {Py_tp_methods, methods},
                 {Py_tp_getset, properties},
-                {Py_tp_doc, "Generator(device='cpu')\n\nA source of random numbers with a seed of its own."}});
+                {Py_tp_doc, "Generator(device='cpu')\n--\n\nA source of random numbers with a seed of its own."}});
   if (!generator_type) return false;
   if (PyModule_AddFunctions(module, module_functions_of_generators) < 0) return false;
   PyRef standard(wrap_generator(default_cpu_generator()));

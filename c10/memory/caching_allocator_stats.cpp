@@ -111,9 +111,9 @@ void CachingAllocator::throw_out_of_memory(size_t nbytes) {
   const MemoryStats s = stats();
   TG_THROW(OutOfMemory,
            "allocate: out of {} memory: asked for {} ({} bytes), {} allocated, {} reserved, {} available\n"
-           "drop tensors that are not needed any more, use smaller batches, or see memory_summary()",
+           "drop tensors that are not needed any more, use smaller batches, or see {}.memory_summary()",
            options_.name, format_bytes(nbytes), nbytes, format_bytes(s.allocated), format_bytes(s.reserved),
-           format_bytes(available));
+           format_bytes(available), options_.name);
 }
 
 }  // namespace tapegrad

@@ -9,9 +9,13 @@ import zlib
 class FileError(RuntimeError, pickle.UnpicklingError):
     """A file cannot be read: damaged, cut off, of an unknown format, or with contents that only running code could make."""
 
+    __module__ = "tapegrad.serialization"
+
 
 class UnknownFormat(FileError):
     """The file is in none of the formats that are read."""
+
+    __module__ = "tapegrad.serialization"
 
 
 class FromCaller(Exception):  # noqa: N818

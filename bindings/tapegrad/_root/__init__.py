@@ -22,11 +22,18 @@ def _public(function):
 
 
 def _method_as_function(name: str, doc: str) -> None:
-    def function(input, *args, **kwargs):
+    def checked(input, *args, **kwargs):
         if not isinstance(input, _Tensor):
             raise TypeError(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(input).__name__}")
         return getattr(input, name)(*args, **kwargs)
 
+    def alone(input):
+        return checked(input)
+
+    def with_other(input, other):
+        return checked(input, other)
+
+    function = {"is_same_size": with_other}.get(name, checked if name in ("fill_", "resize_as_", "as_strided_") else alone)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     globals()[name] = _public(function)

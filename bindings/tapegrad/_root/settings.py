@@ -22,8 +22,7 @@ def is_storage(obj) -> bool:
 
 def set_default_tensor_type(t) -> None:
     """Sets the default dtype by an old class or its name ("tapegrad.DoubleTensor"). Warns: use set_default_dtype."""
-    warn("set_default_tensor_type() is deprecated as of PyTorch 2.1, please use torch.set_default_dtype() and torch.set_default_device() as "
-                  "alternatives.")
+    warn("set_default_tensor_type() is deprecated, please use set_default_dtype() and set_default_device() as alternatives.")
     if isinstance(t, str):
         from . import legacy
 

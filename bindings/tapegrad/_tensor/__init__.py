@@ -15,8 +15,9 @@ _rebuild = _C._tensor_over
 
 
 def _rebuild_tensor(storage, dtype, sizes, strides, offset, requires_grad):
-    """A tensor over a storage, as pickle keeps it."""
-    tensor = _rebuild(storage._bytes, dtype, sizes, strides, offset)
+    """A tensor over a storage, as pickle keeps it; over none, of the meta device."""
+    tensor = _C._functions[""]["empty_strided"](sizes, strides, dtype=dtype, device="meta") if storage is None else \
+        _rebuild(storage._bytes, dtype, sizes, strides, offset)
     if requires_grad:
         tensor.requires_grad_(True)
     return tensor
@@ -54,9 +55,7 @@ def set_attributes(tensor, state) -> None:
 
 
 def _storage_args(tensor):
-    if tensor.is_meta:
-        raise NotImplementedError("pickle: a meta tensor has no data")
-    return (storage_of(tensor), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(),
+    return (None if tensor.is_meta else storage_of(tensor), tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(),
             tensor.requires_grad)
 
 

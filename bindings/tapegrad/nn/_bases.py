@@ -2,7 +2,7 @@
 
 import math
 
-from .. import empty, int64, no_grad, ones, tensor, zeros
+from .. import Tensor, empty, int64, no_grad, ones, tensor, zeros
 from .._warn import warn
 from . import functional as F
 from . import init
@@ -36,6 +36,8 @@ def _reduction(size_average, reduce, reduction: str) -> str:
     """The `reduction` that the two old arguments of PyTorch's losses stand for."""
     if size_average is None and reduce is None:
         return reduction
+    if isinstance(size_average, Tensor) or isinstance(reduce, Tensor):
+        raise RuntimeError("loss: the constructor takes options: got a tensor\nmake it first, then call it: loss = nn.MSELoss(); loss(input, target)")
     size_average = True if size_average is None else size_average
     reduce = True if reduce is None else reduce
     result = "none" if not reduce else "mean" if size_average else "sum"

@@ -209,6 +209,7 @@ def _old_name(function):
              FutureWarning)
         return function(*args, **kwargs)
 
+    old.__wrapped__ = function  # for its signature
     old.__name__ = function.__name__[:-1]
     old.__doc__ = f"The old name of {function.__name__}."
     return old

@@ -45,6 +45,14 @@ def _check_options(mode: str, input_size, hidden_size, num_layers, bias, batch_f
         raise ValueError("Unrecognized RNN mode: " + mode)
 
 
+def _refuse(module, unknown: dict) -> None:
+    """Projections are the LSTM's alone."""
+    if "proj_size" in unknown:
+        raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
+    for name in unknown:
+        raise TypeError(f"{type(module).__name__}.__init__() got an unexpected keyword argument '{name}'")
+
+
 class RNNBase(Module):
     """Base of the recurrent networks: parameters by layer and direction, and checks of what forward is given."""
 
@@ -211,6 +219,8 @@ class RNNBase(Module):
 
     @staticmethod
     def _check_dims(hx, batched: bool) -> None:
+        if isinstance(hx, (tuple, list)):
+            raise TypeError(f"hx must be a Tensor: got {type(hx).__name__}\nonly an LSTM's state is a pair")
         if batched and hx.dim() != 3:
             raise RuntimeError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
         if not batched and hx.dim() != 2:
@@ -228,17 +238,13 @@ class RNN(RNNBase):
     the last state of every layer and direction.
     """
 
-    def __init__(self, *args, **kwargs) -> None:
-        if "proj_size" in kwargs:
-            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
-        if len(args) > 3:
-            nonlinearity = args[3]
-            args = args[:3] + args[4:]
-        else:
-            nonlinearity = kwargs.pop("nonlinearity", "tanh")
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
+                 batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, device=None, dtype=None, **unknown) -> None:
+        _refuse(self, unknown)
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
-        super().__init__("RNN_TANH" if nonlinearity == "tanh" else "RNN_RELU", *args, **kwargs)
+        super().__init__("RNN_TANH" if nonlinearity == "tanh" else "RNN_RELU", input_size, hidden_size, num_layers, bias, batch_first, dropout,
+                         bidirectional, device=device, dtype=dtype)
         self.nonlinearity = nonlinearity
 
     def forward(self, input, hx=None):
@@ -248,10 +254,10 @@ class RNN(RNNBase):
 class GRU(RNNBase):
     """Gated recurrent units (Cho et al., 2014). Input and results as RNN's."""
 
-    def __init__(self, *args, **kwargs) -> None:
-        if "proj_size" in kwargs:
-            raise ValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
-        super().__init__("GRU", *args, **kwargs)
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+                 dropout: float = 0.0, bidirectional: bool = False, device=None, dtype=None, **unknown) -> None:
+        _refuse(self, unknown)
+        super().__init__("GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device, dtype=dtype)
 
     def forward(self, input, hx=None):
         return self._forward(input, hx)
@@ -263,8 +269,9 @@ class LSTM(RNNBase):
     Input as RNN's; the state is the pair (h, c). Returns the output and the last (h, c).
     """
 
-    def __init__(self, *args, **kwargs) -> None:
-        super().__init__("LSTM", *args, **kwargs)
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+                 dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device=None, dtype=None) -> None:
+        super().__init__("LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device, dtype)
 
     def get_expected_cell_size(self, input, batch_sizes) -> tuple[int, int, int]:
         return (self._num_states(), self._sequences(input, batch_sizes), self.hidden_size)
@@ -288,6 +295,8 @@ class LSTM(RNNBase):
 
     @staticmethod
     def _check_dims(hx, batched: bool) -> None:
+        if not isinstance(hx, (tuple, list)):
+            raise TypeError(f"hx must be the pair of tensors (h, c): got {type(hx).__name__}")
         wanted = 3 if batched else 2
         if hx[0].dim() != wanted or hx[1].dim() != wanted:
             raise RuntimeError(f"For {'batched 3' if batched else 'unbatched 2'}-D input, hx and cx should also be "

@@ -3,7 +3,7 @@
 import math
 
 from .. import _C, Tensor, finfo, norm, zeros_like
-from .optimizer import PerParameterOptimizer, _counts_on_device, _scalar
+from .optimizer import PerParameterOptimizer, _check_number, _counts_on_device, _scalar
 
 __all__ = ["Adafactor"]
 
@@ -44,6 +44,7 @@ class Adafactor(PerParameterOptimizer):
                  capturable: bool = False) -> None:
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
+        _check_number("lr", lr)
         if not lr >= 0.0:
             raise ValueError(f"Learning rate should be >= 0 but is: {lr}")
         if not beta2_decay <= 0.0:

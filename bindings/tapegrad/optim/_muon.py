@@ -3,7 +3,7 @@
 import math
 
 from .. import Tensor, addmm, bfloat16, zeros_like
-from .optimizer import PerParameterOptimizer
+from .optimizer import PerParameterOptimizer, _check_number
 
 __all__ = ["Muon"]
 
@@ -46,6 +46,7 @@ class Muon(PerParameterOptimizer):
                  adjust_lr_fn: str | None = None) -> None:
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
+        _check_number("lr", lr)
         for name, value in (("Learning rate", lr), ("momentum", momentum), ("weight decay", weight_decay)):
             if not value >= 0.0:
                 raise ValueError(f"{name} should be >= 0 but is: {value}")

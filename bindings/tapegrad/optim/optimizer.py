@@ -24,7 +24,13 @@ class _Required:
 required = _Required()
 
 
+def _check_number(name: str, value) -> None:
+    if isinstance(value, str):  # from the command line
+        raise TypeError(f"{name} must be a number: got the text {value!r}")
+
+
 def _check_lr(lr) -> None:
+    _check_number("lr", lr)
     if isinstance(lr, Tensor):
         if lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
@@ -169,6 +175,9 @@ class Optimizer:
                             + params.type())
         self.state: defaultdict = defaultdict(dict)
         self.param_groups: list[dict] = []
+        if hasattr(params, "parameters") and not hasattr(params, "__iter__"):
+            raise TypeError(f"params argument given to the optimizer should be an iterable of Tensors or dicts, but got {type(params).__name__}\n"
+                            "give its parameters()")
         groups = list(params)
         if len(groups) == 0:
             raise ValueError("optimizer got an empty parameter list")
@@ -249,8 +258,7 @@ class Optimizer:
             param_group.setdefault(key, default)
         ours = set(params)
         if len(ours) != len(params):
-            warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; "
-                 "see github.com/pytorch/pytorch/issues/40967 for more information")
+            warn("optimizer contains a parameter group with duplicate parameters; in future, this will cause an error")
         for group in self.param_groups:
             if ("param_names" in param_group) != ("param_names" in group):
                 kind = "with names" if "param_names" in param_group else "without names"
@@ -467,6 +475,7 @@ class RuleOptimizer(Optimizer):
         """Raises ValueError where lr, betas or one of `_not_negative` is out of its range."""
         _check_lr(options["lr"])
         for name in self._not_negative:
+            _check_number(name, options[name])
             if not options[name] >= 0.0:
                 raise ValueError(f"Invalid {'epsilon' if name == 'eps' else name} value: {options[name]}")
         if "betas" in options:

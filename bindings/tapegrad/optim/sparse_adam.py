@@ -4,7 +4,7 @@ import math
 
 from .. import _C, Tensor, zeros_like
 from .adagrad import rows_of
-from .optimizer import PerParameterOptimizer, _check_betas
+from .optimizer import PerParameterOptimizer, _check_betas, _check_number
 
 __all__ = ["SparseAdam"]
 
@@ -17,6 +17,7 @@ class SparseAdam(PerParameterOptimizer):
                  maximize: bool = False) -> None:
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError("Tensor lr must be 1-element")
+        _check_number("lr", lr)
         if not lr > 0.0:
             raise ValueError(f"Invalid learning rate: {lr}")
         if not eps > 0.0:

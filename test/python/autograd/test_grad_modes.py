@@ -206,3 +206,9 @@ def test_a_decorated_class_is_warned_of():
                 self.recorded = tg.is_grad_enabled()
 
     assert not Inside().recorded
+
+
+@pytest.mark.parametrize("mode", [tg.no_grad, tg.enable_grad])
+def test_a_mode_without_arguments_takes_no_keywords(mode):
+    with pytest.raises(TypeError, match=r"^tapegrad\.\w+_grad\(\) takes no keyword arguments$"):
+        mode(mode=False)

@@ -44,6 +44,7 @@ def error_of(line):
     ("from tapegrad import Linear", "ImportError: cannot import name 'Linear' from 'tapegrad'\nit is tapegrad.nn.Linear"),
     ("from tapegrad.nn import Linaer", "ImportError: cannot import name 'Linaer' from 'tapegrad.nn'\ndid you mean 'Linear'?"),
     ("import tapegrad.utils.viz", "ModuleNotFoundError: No module named 'tapegrad.utils.viz': docs/compat.md says what tapegrad leaves out"),
+    ("import tapegrad.nn.functionl", "ModuleNotFoundError: No module named 'tapegrad.nn.functionl': docs/compat.md says what tapegrad leaves out\ndid you mean 'functional'?"),
 ])
 def test_imports_of_what_is_absent_say_why(line, text):
     assert tg.nn.Linear  # loaded

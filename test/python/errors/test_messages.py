@@ -85,3 +85,28 @@ def test_a_misspelt_name_is_suggested(module, name, hint):
     with pytest.raises(AttributeError, match=f"did you mean '{hint}'"):
         getattr(module, name)
     assert not hasattr(module, "_" + name)
+
+
+def test_text_and_models_where_numbers_and_parameters_belong():
+    """Every optimizer, and the functions beside it."""
+    made = 0
+    for kind in vars(tg.optim).values():
+        if isinstance(kind, type) and issubclass(kind, tg.optim.Optimizer) and kind is not tg.optim.Optimizer:
+            with pytest.raises(TypeError, match=r"^lr must be a number: got the text '0\.1'$"):
+                kind([tg.ones(2, 2)], lr="0.1")
+            with pytest.raises(TypeError, match=r"give its parameters\(\)$"):
+                kind(tg.nn.Linear(1, 1))
+            made += 1
+    assert made > 12
+    with pytest.raises(TypeError, match=r"but got Linear\ngive its parameters\(\)$"):
+        tg.nn.utils.clip_grad_norm_(tg.nn.Linear(1, 1), 1.0)
+    assert len(tg.optim.SGD(tg.nn.ParameterList([tg.ones(1), tg.ones(1)])).param_groups[0]["params"]) == 2
+
+
+def test_public_exceptions_are_shown_by_their_public_names():
+    import tapegrad.distributed
+    import tapegrad.onnx
+
+    for kind in (tg.serialization.FileError, tg.serialization.UnknownFormat, tg.onnx.OnnxExporterError, tg.onnx.UnsupportedOperatorError,
+                 tg.distributed.QueueEmptyError):
+        assert getattr(sys.modules[kind.__module__], kind.__name__) is kind and "._" not in kind.__module__

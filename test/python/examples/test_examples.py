@@ -248,6 +248,47 @@ def test_resume_says_what_there_is_to_go_on_from(example, tmp_path, capsys):
     assert "the run is complete, all 2 epochs of it: nothing is left to train" in capsys.readouterr().out
 
 
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize(("broken", "said"), [
+    (cut, "the checkpoint {} cannot be read: the file ends within the tensor 'generators.tapegrad'"),
+    (lambda path: tg.save({"a": 1}, path), "{} is no checkpoint of an example"),
+    (lambda path: (path.unlink(), path.mkdir()), "the checkpoint {} cannot be written: it is a folder"),
+])
+def test_a_checkpoint_that_is_none_is_one_line(example, tmp_path, capsys, broken, said):
+    module, where = example("recommender"), tmp_path / "x.tape"
+    arguments = [*SMALL, "--checkpoint", str(where), "--quiet", "--epochs"]
+    module.main([*arguments, "1"])
+    broken(where)
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        module.main([*arguments, "2", "--resume"])
+    assert ended.value.code == 1 and capsys.readouterr().out.splitlines()[-1].startswith(said.format(where))
+
+
+def test_a_disk_that_is_full_is_one_line(example, tmp_path, monkeypatch, capsys):
+    module, where = example("recommender"), tmp_path / "x.tape"
+    save = tg.checkpoint.save
+
+    def full(path, **values):
+        if values["round"] == 2:
+            raise OSError(28, "save: No space left on device", path)
+        save(path, **values)
+
+    monkeypatch.setattr(tg.checkpoint, "save", full)
+    with pytest.raises(SystemExit) as ended:
+        module.main([*SMALL, "--checkpoint", str(where), "--quiet", "--epochs", "3"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"the checkpoint {where} cannot be written: No space left on device; the one before, {where}, is still there"
+    monkeypatch.undo()
+    module = example("recommender")
+    module.main([*SMALL, "--checkpoint", str(where), "--quiet", "--epochs", "3", "--resume", "--picture", str(where / "p.png")])
+    printed = capsys.readouterr().out
+    assert "resuming after epoch 1 of 3" in printed and f"no picture: {where / 'p.png'} cannot be written: " in printed
+
+
 def test_checkpoints_by_time_and_figures_as_they_are(example, tmp_path, monkeypatch):
     common = example("common")
     options = common.arguments("", "x").parse_args(["--checkpoint", str(tmp_path / "x.tape")])

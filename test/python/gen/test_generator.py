@@ -54,7 +54,7 @@ WRONG = [
     ('kind = "pointwise"', 'kind = "view"', "lerp: kind view needs the key 'view'"),
     ('kind = "pointwise"', 'kind = "overload"', "lerp: kind overload needs the key 'overloads'"),
     ("Tensor|Scalar weight", "Scalar a=1, Tensor weight", "lerp: argument 'weight' without default follows one with a default"),
-    ('doc = "Linear', 'out_dtype = "wide"\ndoc = "Linear', "demo.toml:10: lerp: out_dtype 'wide': expected exact, cast or any"),
+    ('doc = "Linear', 'out_dtype = "wide"\ndoc = "Linear', "demo.toml:10: lerp: out_dtype 'wide': expected one of exact, cast, any"),
     ('doc = "Linear', 'apart = ["start"]\ndoc = "Linear', "demo.toml:10: lerp: apart 'start': expected a tensor argument"),
     ('doc = "Linear', 'number_first = "never"\ndoc = "Linear', "lerp: number_first 'never': expected true or 'with a tensor'"),
     ('kind = ', 'expand = { d = [1, 2], e = [3] }\nkind = ', "demo.toml:6: lerp: expand: expected lists of one length"),

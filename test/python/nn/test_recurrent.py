@@ -241,3 +241,12 @@ def test_flat_weights_can_be_set(kind):
     np.testing.assert_allclose(np.array(mine), np.array(theirs), atol=1e-6)
     with pytest.raises(ValueError, match="expected 4 weights: got 1"):
         tg.nn.LSTM(2, 3)._flat_weights = [tg.nn.Parameter(tg.ones(12, 2))]
+
+
+def test_a_state_of_another_kind():
+    x, state = tg.ones(2, 2, 3), tg.zeros(1, 2, 4)
+    with pytest.raises(TypeError, match=r"^hx must be the pair of tensors \(h, c\): got Tensor$"):
+        nn.LSTM(3, 4)(x, state)
+    with pytest.raises(TypeError, match=r"^hx must be a Tensor: got tuple\nonly an LSTM's state is a pair$"):
+        nn.GRU(3, 4)(x, (state, state))
+    assert nn.LSTM(3, 4)(x, [state, state])[0].shape == (2, 2, 4)

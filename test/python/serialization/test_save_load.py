@@ -316,3 +316,17 @@ def test_state_of_layers_that_have_seen_no_data(tmp_path, format):
         theirs.load_state_dict(torch.load(path, weights_only=False))  # PyTorch allows its class only so
         torch.save(theirs.state_dict(), path)
         assert type(tg.load(path)["0.bias"]) is tg.nn.UninitializedParameter
+
+
+def test_file_objects_that_cannot_be_meant(tmp_path):
+    stream = io.BytesIO()
+    tg.save(tg.ones(2), stream)
+    with pytest.raises(tg.serialization.FileError, match=rf"^load: the file object is at its end, byte {len(stream.getvalue())}\nseek\(0\) goes to its beginning$"):
+        tg.load(stream)
+    stream.seek(0)
+    assert tg.load(stream).tolist() == [1, 1]
+    tg.save(tg.ones(2), tmp_path / "x.pt")
+    with open(tmp_path / "x.pt", encoding="utf-8") as text, pytest.raises(TypeError, match="^load: the file is one of text\nopen it with 'rb'$"):
+        tg.load(text)
+    with pytest.raises(TypeError, match="^save: the file is one of text\nopen it with 'wb'$"):
+        tg.save(tg.ones(2), io.StringIO())

@@ -215,6 +215,14 @@ def test_pickle(protocol):
     assert pickle.loads(pickle.dumps(x, protocol)).requires_grad
 
 
+def test_pickle_and_copy_of_what_has_no_data():
+    x = tg.empty(2, 3, device="meta").t()
+    for back in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy(x)):
+        assert back.is_meta and back.dtype == x.dtype and back.shape == (3, 2) and back.stride() == (1, 3)
+    layer = pickle.loads(pickle.dumps(tg.nn.Linear(2, 3, device="meta")))
+    assert layer.weight.is_meta and layer.weight.requires_grad and isinstance(layer.weight, tg.nn.Parameter)
+
+
 def test_pickle_keeps_shared_memory_and_attributes():
     x = tg.arange(6.0)
     a, b = pickle.loads(pickle.dumps((x, x[2:])))

@@ -137,3 +137,12 @@ def test_nothing_is_written_before_an_error():
     with pytest.raises((RuntimeError, IndexError)):
         x.scatter_(0, tg.tensor([0, 9]), 1.0)
     assert x.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("d", [0, -1])
+def test_a_number_has_no_size_of_a_dimension(d):
+    for ask in (lambda: tg.tensor(1.0).size(d), lambda: tg.tensor(1.0).size(dim=d)):
+        with pytest.raises(IndexError, match=f"^size: a tensor without dimensions has no sizes: got dimension {d}$"):
+            ask()
+    with pytest.raises(IndexError, match="^size: "):
+        tg.nn.utils.rnn.pad_sequence([tg.tensor(1.0)])

@@ -17,6 +17,8 @@ __all__ = ["FileStore", "HashStore", "PrefixStore", "QueueEmptyError", "Store", 
 class QueueEmptyError(DistStoreError):
     """A queue has nothing in it, and the caller did not want to wait."""
 
+    __module__ = "tapegrad.distributed"
+
 
 def _milliseconds(op: str, timeout) -> int:
     if not isinstance(timeout, timedelta):

@@ -10,6 +10,8 @@ __all__ = ["clip_grad_norm", "clip_grad_norm_", "clip_grad_value_", "clip_grads_
 
 
 def _tensors(parameters) -> list:
+    if hasattr(parameters, "parameters") and not hasattr(parameters, "__iter__"):
+        raise TypeError(f"expected an iterable of Tensors, but got {type(parameters).__name__}\ngive its parameters()")
     return [parameters] if isinstance(parameters, Tensor) else list(parameters)
 
 

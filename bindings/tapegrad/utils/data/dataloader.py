@@ -108,6 +108,8 @@ class DataLoader(Generic[_T]):
         self._last = None  # a weak reference to the iterator of the pass under way
         self._resume = None
         self._said_length = None  # what len() said of an IterableDataset, which may give more
+        if pin_memory and pin_memory_device:
+            warn(f"pin_memory_device is deprecated: the current device is used, and '{pin_memory_device}' has no effect")
         if pin_memory and _C._cuda_device_count() == 0:
             warn("'pin_memory' argument is set as true but no accelerator is found, then device pinned memory won't be used.")
         self.__initialized = True  # under the name by which subclasses written for PyTorch switch the check below off
