@@ -29,7 +29,7 @@ intrusive_ptr<Node> revive(const weak_intrusive_ptr<Node>& only) {
   Node* node = only.unsafe_get();
   if (node == nullptr || node->use_count() != 0 || node->weak_count() != 1) return {};
   weak_intrusive_ptr<Node>(only).release();  // the one that all owners hold together
-  return intrusive_ptr<Node>(node);
+  return intrusive_ptr<Node>::adopt_new(node);
 }
 }  // namespace
 
