@@ -165,8 +165,14 @@ Device memory_device(Device d) {
 
 Tensor empty_tensor(IntSpan sizes, DType dtype, Device device) {
   device = memory_device(device);
-  size_t nbytes = static_cast<size_t>(checked_nbytes(sizes, dtype, "empty"));
-  auto impl = make_intrusive<TensorImpl>(allocate_storage(nbytes, device), dtype, sizes);
+  int64_t nbytes = static_cast<int64_t>(element_size(dtype));
+  bool small = true;  // neither negative nor near overflow
+  for (const int64_t s : sizes) {
+    small &= static_cast<uint64_t>(s) < (1u << 24) && nbytes < (int64_t{1} << 38);
+    nbytes = static_cast<int64_t>(static_cast<uint64_t>(nbytes) * static_cast<uint64_t>(s));
+  }
+  if (TG_UNLIKELY(!small)) nbytes = checked_nbytes(sizes, dtype, "empty");
+  auto impl = make_intrusive<TensorImpl>(allocate_storage(static_cast<size_t>(nbytes), device), dtype, sizes);
   if (TG_UNLIKELY(modes() & kModeInference)) impl->set_inference(true);
   return Tensor(std::move(impl));
 }

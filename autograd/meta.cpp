@@ -12,7 +12,7 @@ void AutogradMeta::operator delete(void* p, size_t n) noexcept { pool_free(p, n)
 
 AutogradMeta& ensure_meta(const Tensor& t) {
   TensorImpl* impl = t.impl();
-  if (impl->autograd() == nullptr) impl->set_autograd(std::make_unique<AutogradMeta>());
+  if (impl->autograd() == nullptr) impl->set_autograd(std::make_unique_for_overwrite<AutogradMeta>());
   return *static_cast<AutogradMeta*>(impl->autograd());
 }
 
@@ -23,13 +23,28 @@ intrusive_ptr<Node> grad_fn_of(const Tensor& t) {
   return m->grad_fn;
 }
 
-intrusive_ptr<Node> accumulator_of(const Tensor& leaf) {
+namespace {
+// An owner anew of an object that nobody but the holder of this weak reference can reach; null if it is not one.
+intrusive_ptr<Node> revive(const weak_intrusive_ptr<Node>& only) {
+  Node* node = only.unsafe_get();
+  if (node == nullptr || node->use_count() != 0 || node->weak_count() != 1) return {};
+  weak_intrusive_ptr<Node>(only).release();  // the one that all owners hold together
+  return intrusive_ptr<Node>::adopt_new(node);
+}
+}  // namespace
+
+intrusive_ptr<Node> accumulator_of(const Tensor& leaf, uint32_t site) {
   AutogradMeta& m = ensure_meta(leaf);
   SpinGuard guard(m.locked);
-  intrusive_ptr<Node> node = m.accumulator.lock();
+  intrusive_ptr<Node> node = revive(m.accumulator);
+  if (node) {
+    static_cast<AccumulateGrad&>(*node).renew(leaf, site);
+    return node;
+  }
+  node = m.accumulator.lock();
   // A leaf whose data was exchanged for another dtype's has gradients of that dtype from then on.
   if (!node || node->outputs[0].dtype != leaf.dtype() || node->outputs[0].device != leaf.device()) {
-    node = make_intrusive<AccumulateGrad>(leaf);
+    node = make_intrusive<AccumulateGrad>(leaf, site);
     m.accumulator = weak_intrusive_ptr<Node>(node);
   }
   return node;

@@ -22,7 +22,9 @@ struct LeafHooks {
 struct TG_API AutogradMeta : AutogradMetaBase {
   Tensor grad;
   intrusive_ptr<Node> grad_fn;
-  weak_intrusive_ptr<Node> accumulator;  // AccumulateGrad of a leaf; made on demand, owned by the graph
+  // AccumulateGrad of a leaf; made on demand, owned by the graph. When no graph has it any more it is an empty object,
+  // which is filled again when the next one asks for it.
+  weak_intrusive_ptr<Node> accumulator;
   std::unique_ptr<LeafHooks> hooks;
   uint32_t output = 0;  // which output of grad_fn this is
   bool retains_grad = false;
@@ -66,7 +68,8 @@ inline ViewMeta* view_meta(const Tensor& t) noexcept {
 TG_API AutogradMeta& ensure_meta(const Tensor& t);
 // grad_fn, recreated for a view whose base was written to since.
 TG_API intrusive_ptr<Node> grad_fn_of(const Tensor& t);
-TG_API intrusive_ptr<Node> accumulator_of(const Tensor& leaf);
+TG_API intrusive_ptr<Node> accumulator_of(const Tensor& leaf, uint32_t site);
+inline intrusive_ptr<Node> accumulator_of(const Tensor& leaf) { return accumulator_of(leaf, current_site()); }
 inline bool is_view(const Tensor& t) noexcept { return view_meta(t) != nullptr; }
 // Guards `grad` of a leaf; one of a few mutexes shared by all tensors.
 TG_API std::mutex& grad_mutex(const TensorImpl& leaf) noexcept;

@@ -114,7 +114,7 @@ void refresh_view(const Tensor& view) {
 void set_view(const Tensor& view, const Tensor& base, intrusive_ptr<Node> node, bool multi_output) {
   TensorImpl* impl = view.impl();
   if (TG_UNLIKELY(base.impl()->is_inference())) return;
-  auto m = std::make_unique<ViewMeta>();
+  auto m = std::make_unique_for_overwrite<ViewMeta>();
   ViewMeta* parent = view_meta(base);
   m->is_view = true;
   m->base = parent ? parent->base : base;

@@ -250,7 +250,7 @@ def overhead_rows(build):
 
 def instruction_rows(build):
     """Of calls of small tensors, with budgets for those that all others stand on, and for recording (CPython 3.11, AVX2)."""
-    budgets = {"a + b": 2400, "a + b, recorded": 3700, "a + b on a simulated device": 6600, "training step, two recorded calls": 1_500_000,
+    budgets = {"a + b": 1950, "a + b, recorded": 3000, "a + b on a simulated device": 6600, "training step, two recorded calls": 1_500_000,
                "reshapes by sizes, two recorded calls": 6_000_000}
     for call, number in instructions.count(build).items() if shutil.which("valgrind") else ():
         yield Row(f"instructions of {call}", number, budgets.get(call), "")

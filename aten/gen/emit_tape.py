@@ -154,8 +154,7 @@ def _save_outputs(op: Op, members: list[Saved], variable) -> list[str]:
 
 
 def _forward(op: Op, members: list[Saved]) -> list[str]:
-    base = op.args[0].name
-    is_view = op.kind == "view"
+    base, is_view = op.args[0].name, op.kind == "view"
     lines = [f"{return_type(op)} body_{op.name}({params(op.args)}) {{"]
     plain = f"raw::{op.name}({names(op.args)})"
     if is_view:
@@ -168,16 +167,17 @@ def _forward(op: Op, members: list[Saved]) -> list[str]:
     if not op.returns_list:
         test = " && ".join(f"!is_differentiable({variable(i)}.dtype())" for i in outputs)
         lines.append(f"  if ({test}) return result;")
-    lines += [f"  auto node = make_intrusive<{node_type(op)}>();", *_edge_lines(op, {}), *_save_inputs(op, members, {}, False)]
+    made = f"intrusive_ptr<{node_type(op)}>::adopt_new(new {node_type(op)})"  # make_intrusive would write zeros over it first
+    lines += [f"  auto made = {made};", "  auto* const node = made.get();", *_edge_lines(op, {}), *_save_inputs(op, members, {}, False)]
     if is_view:
         if op.returns_list:
-            lines.append(f"  for (const Tensor& t : result) set_view(t, {base}, node, true);")
+            lines.append(f"  for (const Tensor& t : result) set_view(t, {base}, made, true);")
         else:
-            lines.append(f"  set_view(result, {base}, node);")
+            lines.append(f"  set_view(result, {base}, std::move(made));")
     elif op.returns_list:
-        lines.append("  set_history(TensorSpan(result), node);")
+        lines.append("  set_history(TensorSpan(result), made);")
     else:
-        lines += [f"  set_history({variable(i)}, node);" for i in outputs]
+        lines += [f"  set_history({variable(i)}, {'made' if i != outputs[-1] else 'intrusive_ptr<Node>(std::move(made))'});" for i in outputs]
     return [*lines, *_save_outputs(op, members, variable), "  return result;", "}"]
 
 

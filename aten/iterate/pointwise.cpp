@@ -58,8 +58,7 @@ void check_numbers(const Op& op, Inputs inputs, std::span<const Scalar> params, 
                    op.promotion == Promotion::PromoteRest && is_half(common) ? DType::float64 : common);
 }
 
-Types types_for(const Op& op, Inputs inputs, std::span<const Scalar> params) {
-  const DType common = common_dtype(op.promotion, inputs);
+Types types_for(const Op& op, Inputs inputs, std::span<const Scalar> params, DType common) {
   DType compute = compute_dtype(common);
   if (TG_UNLIKELY(((op.dtypes >> static_cast<int>(compute)) & 1) == 0)) throw_no_dtype(op, common);
   if (op.fit_parameters || op.fit_operands) check_numbers(op, inputs, params, common);
@@ -185,7 +184,7 @@ void fill_strided(Iterator& it, const Types& types, const Layout& layout, const 
 TG_NOINLINE Tensor run_general(const Op& op, Inputs inputs, std::span<const Scalar> params, const Tensor& out,
                                bool resize_out) {
   const Device device = common_device(op, inputs);
-  const Types types = types_for(op, inputs, params);
+  const Types types = types_for(op, inputs, params, common_dtype(op.promotion, inputs));
   const Layout layout = broadcast_layout(inputs, op.name, !out.defined());
   Tensor target = out;
   Tensor copies[kMaxInputs];
@@ -212,9 +211,48 @@ TG_NOINLINE Tensor run_general(const Op& op, Inputs inputs, std::span<const Scal
   return out.defined() ? out : target;
 }
 
+// The most usual case: dense operands of one shape, dtype and device, none of them a number, and a fresh result.
+bool are_alike(Inputs inputs) {
+  const TensorImpl& first = *inputs[0]->impl();
+  bool alike = first.is_contiguous() && !first.is_wrapped_number();
+  for (size_t i = 1; alike && i < inputs.size(); ++i) {
+    const TensorImpl& t = *inputs[i]->impl();
+    alike = t.is_contiguous() && t.dtype() == first.dtype() && t.device() == first.device() &&
+            !t.is_wrapped_number() && t.sizes() == first.sizes();
+  }
+  return alike;
+}
+
+Tensor run_alike(const Op& op, Inputs inputs, std::span<const Scalar> params) {
+  const TensorImpl& first = *inputs[0]->impl();
+  const DType dtype = first.dtype();
+  const bool lifted = op.promotion == Promotion::Float && !is_differentiable(dtype);
+  const Types types = types_for(op, inputs, params, lifted ? default_dtype() : dtype);
+  Tensor target = empty_tensor(first.sizes(), types.result, first.device());
+  Iterator it;
+  fill_parameters(it, params);
+  it.ndim = 1;
+  it.num_inputs = static_cast<int>(inputs.size());
+  it.compute = types.compute;
+  it.result = types.returned;
+  it.numel = it.shape[0] = first.numel();
+  it.device = first.device();
+  it.data[0] = static_cast<char*>(target.data_ptr());
+  it.dtype[0] = types.result;
+  it.strides[0][0] = static_cast<int64_t>(element_size(types.result));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    it.data[i + 1] = static_cast<char*>(inputs[i]->data_ptr());
+    it.dtype[i + 1] = dtype;
+    it.strides[i + 1][0] = static_cast<int64_t>(element_size(dtype));
+  }
+  run_kernel(op, it, target, inputs);
+  return target;
+}
+
 }  // namespace
 
 Tensor run(const Op& op, Inputs inputs, std::span<const Scalar> params, const Tensor& out, bool resize_out) {
+  if (TG_LIKELY(!out.defined()) && are_alike(inputs)) return run_alike(op, inputs, params);
   const Tensor* reference = simple_shape(inputs);
   if (TG_UNLIKELY(reference == nullptr)) return run_general(op, inputs, params, out, resize_out);
   const Device device = reference->device();
@@ -223,7 +261,7 @@ Tensor run(const Op& op, Inputs inputs, std::span<const Scalar> params, const Te
       return run_general(op, inputs, params, out, resize_out);
   if (out.defined() && (!simple_target(out, *reference, inputs) || out.device() != device))
     return run_general(op, inputs, params, out, resize_out);
-  const Types types = types_for(op, inputs, params);
+  const Types types = types_for(op, inputs, params, common_dtype(op.promotion, inputs));
   Tensor target = out;
   if (!out.defined())
     target = empty_tensor(reference->sizes(), types.result, device);

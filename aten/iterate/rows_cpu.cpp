@@ -347,7 +347,7 @@ bool run_flat(const Iterator& it, Loop loop, const void* functor) {
 
 void run_loop(const Iterator& it, Loop loop, Loop16 loop16, const NumberLoops* numbers, const void* functor, int cost,
               detail::CostHint& hint) {
-  if (it.numel <= kGrain / cost && run_flat(it, loop, functor)) return;
+  if (it.numel <= kGrain && it.numel * cost <= kGrain && run_flat(it, loop, functor)) return;
   unsigned constants = 0;
   for (int k = 1; k <= it.num_inputs; ++k) constants |= is_constant(it, k) ? 1u << (k - 1) : 0u;
   DType format = it.compute;

@@ -18,24 +18,34 @@ bool join_lines(TensorSpan tensors, int64_t outer, const Tensor& out) {
   const auto total = static_cast<int64_t>(out.numel() * static_cast<int64_t>(out.itemsize()));
   if (outer == 0 || (outer == 1 && total > kOneThread) || !out.is_contiguous()) return false;
   const bool few = outer * static_cast<int64_t>(tensors.size()) <= kFew;
-  char* const to = static_cast<char*>(out.data_ptr());
+  char* to = static_cast<char*>(out.data_ptr());
+  auto lies_apart = [&](const Tensor& t, int64_t bytes) {
+    const char* from = static_cast<const char*>(t.data_ptr());
+    return t.dtype() == out.dtype() && t.is_contiguous() && (from >= to + total || to >= from + bytes);
+  };
+  if (outer == 1) {
+    for (const Tensor& t : tensors)
+      if (const int64_t bytes = t.nbytes(); bytes > 0 && !lies_apart(t, bytes)) return false;
+    for (const Tensor& t : tensors) {
+      if (t.numel() == 0) continue;
+      copy_bytes(to, t.data_ptr(), t.nbytes());
+      to += t.nbytes();
+    }
+    return true;
+  }
   struct Piece {
     const char* from;
     int64_t bytes;  // of a line
   };
   InlineVector<Piece, 8> pieces;
   for (const Tensor& t : tensors) {
-    const int64_t bytes = t.numel() * static_cast<int64_t>(t.itemsize());
+    const int64_t bytes = t.nbytes();
     if (bytes == 0) continue;
-    if (t.dtype() != out.dtype() || !t.is_contiguous()) return false;
-    const int64_t part = outer == 1 ? bytes : bytes / outer;  // a division takes longer than a short copy
-    if (!few && part < kShort) return false;
-    const char* from = static_cast<const char*>(t.data_ptr());
-    if (from < to + total && to < from + bytes) return false;
-    pieces.push_back({from, part});
+    if (!lies_apart(t, bytes) || (!few && bytes / outer < kShort)) return false;
+    pieces.push_back({static_cast<const char*>(t.data_ptr()), bytes / outer});
   }
-  const int64_t line = outer == 1 ? total : total / outer;
-  parallel_for(0, outer, outer == 1 ? 1 : std::max<int64_t>(1, kOneThread / std::max<int64_t>(1, line)),
+  const int64_t line = total / outer;
+  parallel_for(0, outer, std::max<int64_t>(1, kOneThread / std::max<int64_t>(1, line)),
                [&](int64_t begin, int64_t end) {
                  char* p = to + begin * line;
                  for (int64_t o = begin; o < end; ++o)

@@ -34,10 +34,29 @@ DimVector joined_strides(TensorSpan tensors, IntSpan sizes) {
 
 bool is_legacy_empty(const Tensor& t) { return t.ndim() == 1 && t.numel() == 0; }
 
+// The usual case: vectors or matrices of one dtype, whose sizes agree but for `dim`. Nothing for all others.
+std::optional<TensorSpec> shape_of_alike(TensorSpan tensors, int64_t dim) {
+  const Tensor& head = tensors[0];
+  const int n = head.ndim();
+  if (n > 2 || dim < -n || dim >= n) return std::nullopt;
+  const int d = static_cast<int>(dim < 0 ? dim + n : dim);
+  int64_t joined = 0;
+  for (const Tensor& t : tensors) {
+    if (t.ndim() != n || t.dtype() != head.dtype() || t.device() != head.device()) return std::nullopt;
+    for (int k = 0; k < n; ++k)
+      if (k != d && t.impl()->size(k) != head.impl()->size(k)) return std::nullopt;
+    if (__builtin_add_overflow(joined, t.impl()->size(d), &joined)) return std::nullopt;
+  }
+  TensorSpec spec{head.sizes(), head.dtype(), head.device(), {}};
+  spec.sizes[static_cast<size_t>(d)] = joined;
+  return spec;
+}
+
 }  // namespace
 
 TensorSpec cat_shape(TensorSpan tensors, int64_t dim) {
   TG_CHECK(!tensors.empty(), Value, "cat: expected at least one tensor");
+  if (auto spec = shape_of_alike(tensors, dim)) return *std::move(spec);
   check_devices(tensors, "cat");
   const Tensor* first = nullptr;
   for (const Tensor& t : tensors) {

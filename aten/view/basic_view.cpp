@@ -12,6 +12,14 @@ ViewSpec alias_view(const Tensor& input) { return whole(input); }
 
 ViewSpec view_view(const Tensor& input, IntSpan size) {
   DimVector sizes = geometry::infer_sizes(size, input.numel(), "view");
+  const TensorImpl& t = *input.impl();
+  if (t.is_contiguous() && t.numel() > 0 && (t.ndim() == 0 || t.stride(t.ndim() - 1) == 1)) {  // needs no analysis
+    ViewSpec v{std::move(sizes), {}, t.offset(), {}};
+    v.strides.resize(v.sizes.size());
+    int64_t stride = 1;
+    for (size_t d = v.sizes.size(); d-- > 0; stride *= v.sizes[d]) v.strides[d] = stride;
+    return v;
+  }
   auto strides = geometry::view_strides(input.sizes(), input.strides(), sizes);
   TG_CHECK(strides.has_value(), Runtime,
            "view: shape {} is not compatible with the input's sizes {} and strides {}\n"

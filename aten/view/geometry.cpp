@@ -7,7 +7,11 @@
 namespace tapegrad::geometry {
 
 DimVector infer_sizes(IntSpan sizes, int64_t numel, const char* op) {
+  int64_t product = 1;
+  bool plain = true;  // no size to infer, none that is wrong
+  for (const int64_t s : sizes) plain &= s >= 0 && !__builtin_mul_overflow(product, s, &product);
   DimVector result(sizes);
+  if (TG_LIKELY(plain && product == numel)) return result;
   int64_t unknown = -1;
   int64_t known = 1;
   bool overflow = false;

@@ -55,11 +55,15 @@ ViewSpec narrow_view(const Tensor& input, int64_t dim, int64_t start, int64_t le
 
 ViewSpec select_view(const Tensor& input, int64_t dim, int64_t index) {
   TG_CHECK(input.ndim() > 0, Index, "select: cannot be applied to a tensor without dimensions");
-  dim = wrap_dim(dim, input.ndim(), "select");
-  ViewSpec v = whole(input);
-  v.offset = moved(v.offset, geometry::wrap_index(index, v.sizes[dim], dim, "select"), v.strides[dim]);
-  v.sizes.erase(dim);
-  v.strides.erase(dim);
+  const TensorImpl& t = *input.impl();
+  const int cut = static_cast<int>(wrap_dim(dim, input.ndim(), "select"));
+  ViewSpec v;
+  v.offset = moved(t.offset(), geometry::wrap_index(index, t.size(cut), cut, "select"), t.stride(cut));
+  for (int d = 0; d < t.ndim(); ++d) {
+    if (d == cut) continue;
+    v.sizes.push_back(t.size(d));
+    v.strides.push_back(t.stride(d));
+  }
   return v;
 }
 

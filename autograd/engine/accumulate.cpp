@@ -7,9 +7,17 @@
 
 namespace tapegrad::autograd {
 
-AccumulateGrad::AccumulateGrad(const Tensor& leaf) : variable(leaf) {
+AccumulateGrad::AccumulateGrad(const Tensor& leaf, uint32_t at) : variable(leaf) {
+  site = at;
   is_accumulator = true;
   outputs.emplace_back(leaf);
+}
+
+void AccumulateGrad::renew(const Tensor& leaf, uint32_t at) {
+  if (!outputs[0].matches(leaf)) outputs[0] = OutputMeta(leaf);
+  variable = leaf;
+  sequence = ++detail::node_sequence;
+  site = at;
 }
 
 bool owned_alone(const Tensor& t) noexcept {

@@ -8,7 +8,9 @@ namespace tapegrad::autograd {
 
 // Owns the leaf, which refers to its accumulator only weakly: the tape keeps its leaves alive.
 struct AccumulateGrad final : Node {
-  explicit AccumulateGrad(const Tensor& leaf);
+  AccumulateGrad(const Tensor& leaf, uint32_t site);
+  // As if made anew, after its last owner has gone.
+  void renew(const Tensor& leaf, uint32_t at);
   const char* name() const override { return "AccumulateGrad"; }
   GradList apply(GradList grads) override;
   void drop_contents() noexcept override { variable.reset(); }

@@ -22,7 +22,8 @@ void Node::operator delete(void* p, size_t n) noexcept { pool_free(p, n); }
 // themselves, which defers their deletion, and join the queue, from which they are deleted one by one. The stack stays
 // flat, and nothing is allocated. A node with another weak reference (a leaf's to its accumulator, a handle's to the
 // node of its hook) remains as an empty object: its members are released without waiting for the holder of that
-// reference, which it may own.
+// reference, which it may own. An accumulator drops its leaf at once: it has no edges, and what the leaf leads to joins
+// the queue.
 namespace {
 struct DyingNodes {
   Node* first;
@@ -39,6 +40,7 @@ void Node::drop() noexcept {
 }
 
 void Node::release_resources() noexcept {
+  if (is_accumulator) return drop();
   if (dying.busy) {
     auto self = intrusive_ptr<Node>::reclaim(this);
     weak_intrusive_ptr<Node>(self).release();
@@ -79,21 +81,26 @@ std::string operator_of(const Node& node) {
   return text;
 }
 
-Edge edge_of(const Tensor& t) {
+namespace {
+// `by`: the node whose call site a new accumulator takes over; null: the present one.
+Edge edge_to(const Tensor& t, const Node* by) {
   if (!needs_grad(t)) return {};
   AutogradMeta* m = meta(t);
   if (TG_UNLIKELY(m->is_view && static_cast<ViewMeta*>(m)->stale())) grad_fn_of(t);
   if (m->grad_fn) return {m->grad_fn, m->output};
   if (m->is_view && !static_cast<ViewMeta*>(m)->requires_grad) return {};  // only its base needs one
-  return {accumulator_of(t), 0};
+  return {accumulator_of(t, by ? by->site : current_site()), 0};
 }
+}  // namespace
+
+Edge edge_of(const Tensor& t) { return edge_to(t, nullptr); }
 
 void add_edge(Node& node, const Tensor& t) {
   if (!needs_grad(t)) {
     node.edges.emplace_back();
     return;
   }
-  node.edges.push_back(edge_of(t));
+  node.edges.push_back(edge_to(t, &node));
 }
 
 void add_edges(Node& node, TensorSpan tensors) {

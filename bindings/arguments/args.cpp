@@ -125,6 +125,21 @@ TG_COLD void warn_of_old_order(const char* op) {
           .c_str());
 }
 
+// A call by positions that spells no list out, and gives all that is required; false for any other.
+TG_INLINE bool bind_usual(const Signature& s, PyObject** slots, PyObject* self, PyObject* const* args,
+                          Py_ssize_t nargs) noexcept {
+  PyObject** slot = slots;
+  if (self) *slot++ = self;
+  if (TG_UNLIKELY(s.varargs >= 0 || nargs > s.num_positional - (slot - slots))) return false;
+  for (Py_ssize_t i = 0; i < nargs; ++i) *slot++ = args[i];
+  bool complete = true;
+  for (const Arg* arg = s.args + (slot - slots); slot < slots + s.num_args; ++slot, ++arg) {
+    *slot = nullptr;
+    complete &= !(arg->flags & kRequired);
+  }
+  return complete;
+}
+
 bool is_plain_number(PyObject* o) noexcept { return PyFloat_Check(o) || PyLong_Check(o) || PyComplex_Check(o); }
 
 }  // namespace
@@ -132,18 +147,10 @@ bool is_plain_number(PyObject* o) noexcept { return PyFloat_Check(o) || PyLong_C
 ArgumentsBase::Problem ArgumentsBase::bind(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                                            PyObject* kwnames) noexcept {
   const Signature& s = signature_;
+  if (kwnames == nullptr && bind_usual(s, slots_, self, args, nargs)) return {};
   int at = 0;
   if (self) slots_[at++] = self;
   const int most = s.num_positional - at;
-  if (TG_LIKELY(kwnames == nullptr && s.varargs < 0 &&
-                nargs <= most)) {  // the usual call, without what the others need
-    for (Py_ssize_t i = 0; i < nargs; ++i) slots_[at++] = args[i];
-    for (; at < s.num_args; ++at) {
-      slots_[at] = nullptr;
-      if (TG_UNLIKELY(s.args[at].flags & kRequired)) return {Mismatch::Missing, at};
-    }
-    return {};
-  }
   int fixed = static_cast<int>(nargs < 64 ? nargs : 64);
   OldOrder old;
   bool moved = false;
@@ -194,6 +201,7 @@ ArgumentsBase::Problem ArgumentsBase::bind_keywords(PyObject* const* values, PyO
 
 bool ArgumentsBase::unpack(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   check_stack(signature_.name);
+  if (TG_LIKELY(kwnames == nullptr) && bind_usual(signature_, slots_, self, args, nargs)) return true;
   Problem problem = bind(self, args, nargs, kwnames);
   if (TG_LIKELY(problem.kind == Mismatch::None)) {
     if (TG_UNLIKELY(nargs > signature_.num_positional - (self != nullptr)) && signature_.varargs < 0)

@@ -159,6 +159,10 @@ void set_recorded(const Tensor& t, std::span<const Subscript> subscripts, const 
 
 PyObject* get_item(PyObject* self, PyObject* key) {
   if (TG_UNLIKELY(overridden(self, &key, 1, nullptr))) return call_overridden_slot("__getitem__", self, &key, 1);
+  if (PyLong_CheckExact(key) && TG_LIKELY(!record::active())) {
+    const Subscript one = Subscript::integer(to_int(key, kContext));
+    return wrap(get_subscript(unwrap(self), {&one, 1}));
+  }
   const Subscripts subscripts(key);
   if (TG_UNLIKELY(record::active())) return wrap(get_recorded(unwrap(self), subscripts));
   return wrap(get_subscript(unwrap(self), subscripts));

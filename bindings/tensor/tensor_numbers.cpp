@@ -1,6 +1,8 @@
 // Operators of Python on tensors: arithmetic with its reflected and in-place forms, comparison, conversion to numbers.
 // Each slot calls the generated method. NumPy's arrays become tensors on either side. For unsupported operands an
 // operator returns NotImplemented, so that Python tries the other operand.
+#include "tapegrad/aten/functions_linalg.h"
+#include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
@@ -8,6 +10,7 @@
 #include "tapegrad/bindings/exchange/numpy.h"
 #include "tapegrad/bindings/record/reads.h"
 #include "tapegrad/bindings/tensor/tensor_type.h"
+#include "tapegrad/c10/threads/stack.h"
 
 namespace tapegrad::python {
 
@@ -63,8 +66,30 @@ TG_COLD PyObject* call_with_array(FastCall f, PyObject* a, PyObject* b) {
   TG_PY_CATCH
 }
 
+// Whether both are plain tensors and no mode sees the call, so that nothing is to be parsed.
+bool are_plain(PyObject* a, PyObject* b) noexcept {
+  return is_exact_tensor(a) && is_exact_tensor(b) && override_modes == 0;
+}
+
+template <int kOp>
+Tensor call_plain(const Tensor& a, const Tensor& b) {
+  check_stack(kBinaryNames[kOp]);
+  if constexpr (kOp == kAdd) return tapegrad::add(a, b);
+  if constexpr (kOp == kSub) return tapegrad::sub(a, b);
+  if constexpr (kOp == kMul) return tapegrad::mul(a, b);
+  if constexpr (kOp == kDiv) return tapegrad::div(a, b);
+  if constexpr (kOp == kMatmul) return tapegrad::matmul(a, b);
+}
+
 template <int kOp>
 PyObject* binary(PyObject* a, PyObject* b) {
+  if constexpr (kOp <= kDiv) {
+    if (TG_LIKELY(are_plain(a, b))) {
+      TG_PY_TRY
+      return wrap(call_plain<kOp>(unwrap(a), unwrap(b)));
+      TG_PY_CATCH
+    }
+  }
   FastCall f = binary_calls[kOp];
   if (TG_UNLIKELY(!f)) return not_implemented();
   if (TG_LIKELY(is_exact_tensor(a) || is_tensor(a))) {
@@ -88,6 +113,11 @@ PyObject* binary(PyObject* a, PyObject* b) {
 }
 
 PyObject* matmul(PyObject* a, PyObject* b) {
+  if (TG_LIKELY(are_plain(a, b))) {
+    TG_PY_TRY
+    return wrap(call_plain<kMatmul>(unwrap(a), unwrap(b)));
+    TG_PY_CATCH
+  }
   FastCall f = binary_calls[kMatmul];
   if (!f) return not_implemented();
   if (TG_LIKELY(is_tensor(a) && is_tensor(b))) return f(a, &b, 1, nullptr);

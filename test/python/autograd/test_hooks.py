@@ -158,6 +158,34 @@ def test_hooks_of_accumulators():
     assert seen == [2]
 
 
+def test_accumulators_begin_anew_with_each_graph():
+    x, seen = leaf(1, 2), []
+
+    def graph_of_x():
+        y = x * 2
+        return y, y.grad_fn.next_functions[0][0]
+
+    y, accumulator = graph_of_x()
+    handle = accumulator.register_hook(lambda i, o: seen.append("kept"))
+    accumulator.metadata["key"] = 1
+    del y, accumulator
+    y, accumulator = graph_of_x()  # the handle knows the old one
+    accumulator.register_hook(lambda i, o: seen.append("dropped"))
+    accumulator.metadata["key"] = 2
+    del y, accumulator, handle
+    y, accumulator = graph_of_x()
+    assert accumulator.metadata == {} and accumulator.variable is x
+    y.sum().backward()
+    assert seen == [] and x.grad.tolist() == [2, 2]
+    del y, accumulator
+    x.grad, x.data = None, tg.tensor([1.0, 2.0, 3.0])  # neither sizes nor dtype are those of the leaf as it was
+    (x * 3).sum().backward()
+    assert x.grad.tolist() == [3, 3, 3]
+    x.grad, x.data = None, tg.tensor([1.0, 2.0], dtype=tg.float64)
+    (x * 4).sum().backward()
+    assert x.grad.tolist() == [4, 4] and x.grad.dtype == tg.float64
+
+
 def test_hooks_are_recorded_for_gradients_of_gradients():
     x = leaf(2)
     y = x * x
