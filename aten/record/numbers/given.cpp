@@ -9,6 +9,8 @@
 
 namespace tapegrad::record {
 
+constinit thread_local bool detail::numbers_wait = false;
+
 namespace {
 
 struct Given {
@@ -21,6 +23,7 @@ thread_local std::vector<Given> waiting;
 constinit thread_local bool listens = false;  // kModeTrace is on for them alone
 
 std::vector<Given> take() noexcept {
+  detail::numbers_wait = false;
   if (std::exchange(listens, false)) tapegrad::detail::modes &= ~static_cast<uint32_t>(kModeTrace);
   return std::exchange(waiting, {});
 }
@@ -109,6 +112,7 @@ Scalar detail::number_given(const Tensor& t, const char* function) {
     value = t.item();
   }
   waiting.push_back({t, value, std::string(without_underscore(function))});
+  numbers_wait = true;
   if ((modes() & kModeTrace) == 0) {
     listens = true;
     tapegrad::detail::modes |= kModeTrace;
@@ -116,14 +120,14 @@ Scalar detail::number_given(const Tensor& t, const char* function) {
   return value;
 }
 
-void detail::settle_numbers() {
-  if (!waiting.empty()) count_as_read(take());
+void detail::settle_numbers() { count_as_read(take()); }
+
+void drop_numbers() noexcept {
+  if (detail::numbers_wait) take();
 }
 
-void drop_numbers() noexcept { take(); }
-
 bool take_numbers(dispatch::Call& call, dispatch::Results& results) {
-  if (waiting.empty()) return false;
+  if (!detail::numbers_wait) return false;
   const std::vector<Given> numbers = take();
   std::optional<Parts> parts = take_apart(call, numbers);
   if (!parts) {

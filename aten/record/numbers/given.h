@@ -19,6 +19,8 @@ struct GivenNumber {
 };
 
 namespace detail {
+// Of this thread: whether there are numbers that no function has taken. It is asked with each call of Python's.
+TG_API extern constinit thread_local bool numbers_wait __attribute__((tls_model("initial-exec")));
 TG_API TG_COLD Scalar number_given(const Tensor& t, const char* function);
 TG_API TG_COLD void settle_numbers();
 // Keeps the call of a function with numbers of tensors, and makes it, but in a dry run: its results. `arguments` have
@@ -34,7 +36,7 @@ inline Scalar number_given(const Tensor& t, const char* function) {
 }
 // Numbers that no function has taken count as read.
 inline void settle_numbers() {
-  if (TG_UNLIKELY(active())) detail::settle_numbers();
+  if (TG_UNLIKELY(detail::numbers_wait) && active()) detail::settle_numbers();
 }
 // Makes the call, where it takes what it was given and can be kept; else false.
 bool take_numbers(dispatch::Call& call, dispatch::Results& results);
