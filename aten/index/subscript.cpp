@@ -130,7 +130,7 @@ bool is_masked(std::span<const Subscript> subscripts) {
 // of a view for what they are now: nothing but that tells the two apart.
 bool keeps_numbers(const Tensor& self, std::span<const Subscript> subscripts, const Tensor& value) {
   const bool grads = grad_enabled() && (self.impl()->needs_grad() || value.impl()->needs_grad());
-  if (!record::active() || !self.is_cpu() || self.is_batched() || !value.is_cpu() || value.is_batched() || grads ||
+  if (!self.is_cpu() || self.is_batched() || !value.is_cpu() || value.is_batched() || grads ||
       value.impl()->storage() == self.impl()->storage() ||
       !(value.is_wrapped_number() || value.dtype() == self.dtype()))
     return false;
@@ -217,7 +217,7 @@ Tensor get_subscript(const Tensor& input, std::span<const Subscript> subscripts)
 void set_subscript(const Tensor& self, std::span<const Subscript> subscripts, const Operand& value) {
   TG_CHECK(!self.is_sparse(), NotImplemented, "index: the entries of a sparse tensor cannot be assigned to");
   Tensor v = value.tensor();
-  const Basic basic = split_basic(self, subscripts, !keeps_numbers(self, subscripts, v));
+  const Basic basic = split_basic(self, subscripts, !(record::active() && keeps_numbers(self, subscripts, v)));
   const Tensor target = basic.changed ? basic_view(self, basic) : self;
   bool infinite = false;  // as a 16-bit number, which a subscript takes and fill_ does not
   if (v.is_wrapped_number()) {
