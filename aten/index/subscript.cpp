@@ -7,6 +7,7 @@
 #include "tapegrad/aten/functions_index.h"
 #include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/iterate/number.h"
+#include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/sparse/operators.h"
 #include "tapegrad/aten/view/geometry.h"
 #include "tapegrad/c10/warning.h"
@@ -125,7 +126,25 @@ bool is_masked(std::span<const Subscript> subscripts) {
   });
 }
 
-Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts) {
+// Whether a step that is recorded may write at numbers in tensors as at any indices, which a replay reads, in the place
+// of a view for what they are now: nothing but that tells the two apart.
+bool keeps_numbers(const Tensor& self, std::span<const Subscript> subscripts, const Tensor& value) {
+  const bool grads = grad_enabled() && (self.impl()->needs_grad() || value.impl()->needs_grad());
+  if (!self.is_cpu() || self.is_batched() || !value.is_cpu() || value.is_batched() || grads ||
+      value.impl()->storage() == self.impl()->storage() ||
+      !(value.is_wrapped_number() || value.dtype() == self.dtype()))
+    return false;
+  for (int d = 0; d < self.ndim(); ++d)
+    if (self.impl()->stride(d) == 0 && self.impl()->size(d) > 1) return false;
+  return std::all_of(subscripts.begin(), subscripts.end(), [](const Subscript& s) {
+    return s.kind != Kind::Bool &&
+           (s.kind != Kind::Tensor || (s.tensor.ndim() == 0 && s.tensor.is_cpu() && !s.tensor.is_batched() &&
+                                       s.tensor.dtype() != DType::bool_ && s.tensor.dtype() != DType::uint8));
+  });
+}
+
+// `numbers`: those in tensors count as they are now; else these are indices as others are.
+Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts, bool numbers = true) {
   int64_t consumed = 0;
   int ellipses = 0;
   for (const Subscript& s : subscripts) {
@@ -162,7 +181,7 @@ Basic split_basic(const Tensor& input, std::span<const Subscript> subscripts) {
                  "index: tensors used as indices must be integer or bool tensors: got {}", t);
         const bool mask = t == DType::bool_ || t == DType::uint8;
         if (t == DType::uint8) warn("index: indexing with dtype uint8 is deprecated: use a mask of dtype bool");
-        if (s.tensor.ndim() == 0 && !s.tensor.is_meta() && (mask || !s.tensor.device().is_batched())) {
+        if (numbers && s.tensor.ndim() == 0 && !s.tensor.is_meta() && (mask || !s.tensor.device().is_batched())) {
           // A number in a tensor is that number; under vmap it is one for each sample.
           if (mask) {
             walk.tensor(bool_index(s.tensor.item<bool>(), input.device()), 0);
@@ -197,9 +216,9 @@ Tensor get_subscript(const Tensor& input, std::span<const Subscript> subscripts)
 
 void set_subscript(const Tensor& self, std::span<const Subscript> subscripts, const Operand& value) {
   TG_CHECK(!self.is_sparse(), NotImplemented, "index: the entries of a sparse tensor cannot be assigned to");
-  const Basic basic = split_basic(self, subscripts);
-  const Tensor target = basic.changed ? basic_view(self, basic) : self;
   Tensor v = value.tensor();
+  const Basic basic = split_basic(self, subscripts, !(record::active() && keeps_numbers(self, subscripts, v)));
+  const Tensor target = basic.changed ? basic_view(self, basic) : self;
   bool infinite = false;  // as a 16-bit number, which a subscript takes and fill_ does not
   if (v.is_wrapped_number()) {
     const Scalar number = v.item();

@@ -51,6 +51,8 @@ Call copy_of(const Call& from) {
   made.uses = from.uses;
   made.invoke = from.invoke;
   made.numbers = from.numbers;
+  made.function = from.function;
+  made.given = from.given;
   if (from.pointwise) made.pointwise = std::make_unique<pointwise::Iterator>(*from.pointwise);
   if (from.reduce) made.reduce = std::make_unique<reduce::Iterator>(*from.reduce);
   made.arguments = from.arguments;

@@ -35,7 +35,7 @@ class Comparison {
              (p.written ? p.slot >= 0 && q.slot >= 0 : p.slot == q.slot);
     };
     return x.kind == y.kind && x.entry == y.entry && x.kernel == y.kernel && x.invoke == y.invoke &&
-           x.arguments.size() == y.arguments.size() &&
+           x.given == y.given && x.arguments.size() == y.arguments.size() &&
            std::equal(x.uses.begin(), x.uses.end(), y.uses.begin(), y.uses.end(), lie_alike) && arguments(x, y).empty();
   }
 
@@ -160,7 +160,7 @@ class Comparison {
     if (x.kind != y.kind || x.entry != y.entry || x.kernel != y.kernel || x.key != y.key)
       return fmt::format("was {} before", name_of(x));
     if (x.uses.size() != y.uses.size() || x.arguments.size() != y.arguments.size() ||
-        x.inputs.size() != y.inputs.size())
+        x.inputs.size() != y.inputs.size() || x.function != y.function || x.given != y.given)
       return "other arguments";
     for (size_t i = 0; i < x.uses.size(); ++i)
       if (!use(x.uses[i], y.uses[i])) return "another tensor";
@@ -185,8 +185,14 @@ class Comparison {
   // What kernels are given.
   std::string arguments(const Call& x, const Call& y) const {
     size_t at = 0;
+    const auto is_read = [&](size_t i) {
+      return std::any_of(x.given.begin(), x.given.end(), [&](const auto& g) { return g.first == i; });
+    };
     for (size_t i = 0; i < x.arguments.size(); ++i)
-      if (std::string what = value(x, y, i, at); !what.empty()) return what;
+      if (is_read(i))
+        at += std::holds_alternative<Operand>(x.values[i]);
+      else if (std::string what = value(x, y, i, at); !what.empty())
+        return what;
     for (size_t i = 0; i < x.numbers.size(); ++i)
       if (std::string what = number(x.numbers[i].item(), y.numbers[i].item()); !what.empty()) return what;
     if (x.pointwise) return same(*x.pointwise, *y.pointwise);

@@ -191,6 +191,8 @@ NativeTrace::~NativeTrace() { stop(); }
 
 NativeTrace* NativeTrace::now() noexcept { return (modes() & kModeTrace) != 0 ? tracing : nullptr; }
 
+bool NativeTrace::lives() noexcept { return tracing != nullptr; }
+
 void NativeTrace::stop() noexcept {
   if (tracing != this) return;
   tracing = nullptr;

@@ -99,6 +99,7 @@ class TG_API NativeTrace {
 
   // The one of this thread that writes now, or null.
   static NativeTrace* now() noexcept;
+  static bool lives() noexcept;  // of this thread, also while its mode is off
 
   void call(dispatch::Call& call, dispatch::Results& results);
   std::vector<Tensor> code(std::string name, std::vector<Tensor> operands, DimVector numbers, NativeStep::Code code);

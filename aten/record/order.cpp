@@ -37,7 +37,7 @@ bool may_raise(const Recording& r, size_t i) {
       return false;
   }
   const std::string_view name = call.entry->name;
-  if (call.draw || checks_numbers(name)) return true;
+  if (call.draw || call.function != nullptr || checks_numbers(name)) return true;
   bool unknown = false;
   for_operands(call, [&](const Tensor& t, const Use& read, auto&&) {
     if (read.written || !is_index(t)) return;

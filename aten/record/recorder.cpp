@@ -7,6 +7,7 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/record/guards.h"
 #include "tapegrad/aten/record/native_step.h"
+#include "tapegrad/aten/record/numbers/given.h"
 #include "tapegrad/c10/tensor/storage_recorder.h"
 
 namespace tapegrad::record {
@@ -160,6 +161,7 @@ struct Access {
     pending.reset();
   }
   static Call call_of(Call::Kind kind, const OperatorEntry& op, Device device, AnyKernel kernel) {
+    settle_numbers();
     on(device);
     Call call;
     call.kind = kind;
@@ -175,6 +177,7 @@ struct Access {
   }
   static bool has_memory(const Tensor& t) { return t.is_cpu() || t.is_cuda(); }
   static void gradient(const Tensor& leaf, const Tensor& grad, bool known, bool replaces = false) {
+    settle_numbers();
     if (now().trace_ != nullptr) now().trace_->gradient(leaf, grad, known);
     Recording& r = recording();
     const StorageImpl* storage = grad.defined() ? grad.impl()->storage().get() : nullptr;
@@ -235,6 +238,7 @@ struct Access {
     calls.insert(calls.begin() + static_cast<ptrdiff_t>(*place), std::move(call));
     now().guard_places_->placed(*place);
   }
+  static bool follows_values() { return now().guard_places_ != nullptr; }
   static void ran(const void* node) { now().nodes_run_.insert(node); }
   static void born(const Storage& made) {
     if (current != nullptr && now().born_.try_emplace(made.get(), 0).second) now().kept_.emplace_back(made);
@@ -294,6 +298,88 @@ void pointwise_call(const OperatorEntry& op, pointwise::Kernel kernel, const poi
   Access::run(std::move(call), [&] { kernel(it); });
 }
 
+namespace {
+
+// What a function gives for arguments of these sizes, without a kernel that runs.
+void give_without_values(const dispatch::Function& f, std::span<const dispatch::Argument> arguments,
+                         dispatch::Results& results) {
+  const ModeGuard plain(kModeNoGrad, kModeRecord | kModeTrace);
+  const auto without = [](const Tensor& t) {
+    if (!t.defined() || t.is_wrapped_number()) return t;
+    return Tensor(make_intrusive<TensorImpl>(allocate_storage(t.impl()->storage()->nbytes(), Device(DeviceType::Meta)),
+                                             t.dtype(), t.sizes(), t.impl()->strides(), t.impl()->offset()));
+  };
+  std::vector<Value> values;
+  for (const dispatch::Argument& a : arguments) values.push_back(value_of(a, without));
+  std::vector<dispatch::Argument> references;
+  for (size_t i = 0; i < values.size(); ++i) references.push_back(refer_to(values[i], f.types[i]));
+  f.invoke(f.whole, references.data(), results);
+  for (Tensor& t : results.tensors)
+    if (t.defined())
+      t = Tensor(make_intrusive<TensorImpl>(allocate_storage(t.impl()->storage()->nbytes(), Device()), t.dtype(),
+                                            t.sizes(), t.impl()->strides(), t.impl()->offset()));
+}
+
+}  // namespace
+
+std::vector<Tensor> detail::call_with_numbers(const dispatch::Function& f, std::vector<Value>& arguments,
+                                              std::span<const GivenNumber> given) {
+  const bool in_place = f.form == dispatch::Form::InPlace;
+  std::vector<dispatch::Argument> references;
+  for (size_t i = 0; i < arguments.size(); ++i) references.push_back(refer_to(arguments[i], f.types[i]));
+  Call call = Access::call_of(Call::Kind::Kernel, *f.entry, Device(), f.whole);
+  call.function = &f;
+  const Tensor self = in_place ? references[0].tensor() : Tensor();
+  if (in_place) Access::use_of(self, self.data_ptr(), false);
+  std::vector<Value> kept;
+  std::vector<dispatch::ArgumentType> types(f.types.begin(), f.types.end());
+  std::vector<std::pair<Tensor, uint32_t>> versions;
+  for (size_t i = 0; i < references.size(); ++i)
+    kept.push_back(value_of(references[i], [&](const Tensor& t) {
+      const bool written = in_place && i == 0;
+      if (t.defined() && !(in_place && t.impl()->storage() == self.impl()->storage()))
+        versions.emplace_back(t, t.version());
+      return Access::keep(call, t, written);
+    }));
+  const auto keep = [&](const Tensor& t, bool written) {
+    kept.emplace_back(Access::keep(call, t, written));
+    types.push_back(dispatch::ArgumentType::Tensor);
+  };
+  if (in_place) keep(self, false);  // which it reads, too
+  for (const GivenNumber& g : given) {
+    call.given.emplace_back(g.argument, kept.size());
+    keep(g.tensor, false);
+  }
+  dispatch::Results made;
+  const uint64_t offset = default_generator().offset();
+  if (!DryRun::active()) {
+    const ModeGuard off(0, kModeRecord | kModeTrace);
+    const auto start = std::chrono::steady_clock::now();
+    f.invoke(f.whole, references.data(), made);
+    call.seconds = std::chrono::duration<float>(std::chrono::steady_clock::now() - start).count();
+  } else {
+    Access::recording().dry = true;
+    if (!in_place) give_without_values(f, references, made);
+  }
+  bool plain = made.number.index() == 0 && default_generator().offset() == offset;
+  for (const auto& [t, version] : versions) plain &= t.version() == version;
+  for (const Tensor& t : made.tensors) plain &= t.defined() && t.is_cpu() && !is_shared(t);
+  if (!plain) Access::refuse(fmt::format("item reads a value for {}", f.name));
+  for (const Tensor& t : made.tensors) {
+    if (!plain) break;
+    Access::born(t.impl()->storage());
+    keep(t, true);
+  }
+  call.values = std::make_unique<Value[]>(kept.size());
+  for (size_t i = 0; i < kept.size(); ++i) {
+    call.values[i] = std::move(kept[i]);
+    call.arguments.push_back(refer_to(call.values[i], types[i]));
+  }
+  Access::add(std::move(call));
+  return std::vector<Tensor>(std::make_move_iterator(made.tensors.begin()),
+                             std::make_move_iterator(made.tensors.end()));
+}
+
 void reduce_call(const OperatorEntry& op, reduce::Kernel kernel, const reduce::Iterator& it, const Tensor& target,
                  const Tensor& input) {
   Call call = Access::call_of(Call::Kind::Reduce, op, it.device, reinterpret_cast<AnyKernel>(kernel));
@@ -320,6 +406,7 @@ void generator_set(Generator& generator, uint64_t seed, uint64_t offset) {
 void drawn(Generator& generator, uint64_t n, PhiloxState state) { Access::drawn(generator, n, state); }
 void node_ran(const void* node) { Access::ran(node); }
 void value_read(std::string_view what, const Tensor& t, Condition::Kind kind, double other) {
+  settle_numbers();
   Access::guard(what, t, {kind, std::bit_cast<uint64_t>(other), {}});
 }
 
@@ -328,6 +415,7 @@ void value_read(std::string_view what, const Tensor& t, Condition::Kind kind, do
 void host_call(std::string name, std::vector<const void*> key, std::function<void()> run, bool repeatable,
                std::function<HostParts()> parts) {
   if (TG_LIKELY(!active())) return run();
+  settle_numbers();
   Call call;
   call.kind = Call::Kind::Host;
   call.repeatable = repeatable;
@@ -387,6 +475,7 @@ std::vector<Tensor> Access::nested(Call call, TensorSpan inputs) {
 std::vector<Tensor> nested_call(std::string name, std::vector<const void*> key, TensorSpan inputs,
                                 std::unique_ptr<Nested> nested) {
   if (!active()) return nested->run(inputs);
+  settle_numbers();
   Call call;
   call.kind = Call::Kind::Nested;
   call.name = std::move(name);
@@ -405,6 +494,7 @@ bool decide(std::string_view what, const Tensor& pred) {
   return truth;
 }
 
+bool follows_values() noexcept { return active() && current != nullptr && Access::follows_values(); }
 bool has_recorder() noexcept { return current != nullptr; }
 
 void Recorder::set_trace(NativeTrace* trace) noexcept { trace_ = trace; }
@@ -457,11 +547,13 @@ Recorder::~Recorder() { stop(); }
 
 void Recorder::stop() noexcept {
   if (!std::exchange(running_, false)) return;
+  drop_numbers();
   current = nullptr;
   tapegrad::detail::modes &= ~static_cast<uint32_t>(kModeRecord);
 }
 
 void Recorder::pause(TensorSpan outputs) {
+  settle_numbers();
   add_outputs(outputs);
   Recording& r = *recording_;
   r.two_parts = true;
@@ -546,6 +638,7 @@ void Recorder::check_writes_behind_nested() {
 
 std::unique_ptr<Recording> Recorder::finish(TensorSpan outputs, std::span<const void* const> nodes) {
   Recording& r = *recording_;
+  settle_numbers();
   if (pending_) refuse("random numbers are drawn for something that is not recorded");
   for (size_t i = 0; i < outputs.size(); ++i)
     if (outputs[i].requires_grad() && !nodes_run_.contains(nodes[i]))

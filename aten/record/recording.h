@@ -17,6 +17,10 @@
 #include "tapegrad/aten/record/recorder.h"
 #include "tapegrad/aten/record/value.h"
 
+namespace tapegrad::dispatch {
+struct Function;
+}
+
 namespace tapegrad::record {
 
 // The bytes of one storage.
@@ -157,6 +161,10 @@ struct Call {
   std::optional<Draw> draw;
   size_t philox = 0;               // the argument with its numbers
   const Value* repeats = nullptr;  // of a random call that is made again: the numbers of the first time
+  // Kernel, in its place: a function with numbers that are read anew (numbers/given.h). Behind its arguments come the
+  // tensors of the numbers, and its results; which argument each is, and which one its tensor
+  const dispatch::Function* function = nullptr;
+  std::vector<std::pair<size_t, size_t>> given;
   // Pointwise, Reduce
   std::unique_ptr<pointwise::Iterator> pointwise;
   std::unique_ptr<reduce::Iterator> reduce;
@@ -308,6 +316,8 @@ inline void note_read(std::string_view what, const Tensor& t, Condition::Kind ki
 }
 // Whether a recorder of this thread lives, also while its mode is off.
 TG_API bool has_recorder() noexcept;
+// Whether this thread records a step that may go on by values.
+TG_API bool follows_values() noexcept;
 // Whether this thread records, and the tensor is an argument of the step or lies on memory that it made.
 TG_API bool is_of_step(const Tensor& t);
 // " at train.py:31", the line of the program that runs; set by the bindings.

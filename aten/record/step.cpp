@@ -7,6 +7,7 @@
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/record/chain/chain.h"
+#include "tapegrad/aten/record/numbers/given.h"
 #include "tapegrad/aten/record/passes/passes.h"
 #include "tapegrad/c10/threads/uninterrupted.h"
 
@@ -308,6 +309,7 @@ void Step::run(Call& call) {
     case Call::Kind::Reduce:
       return reinterpret_cast<reduce::Kernel>(call.kernel)(*call.reduce);
     case Call::Kind::Kernel: {
+      if (call.function != nullptr) return run_with_numbers(call);
       if (call.draw) std::get<PhiloxState>(call.values[call.philox]) = drawn(*call.draw);
       if (call.repeats != nullptr) call.values[call.philox] = *call.repeats;
       dispatch::Results none;

@@ -4,6 +4,7 @@
 
 #include "tapegrad/aten/record/control.h"
 #include "tapegrad/aten/record/native_step.h"
+#include "tapegrad/aten/record/numbers/given.h"
 
 namespace tapegrad::record {
 
@@ -28,6 +29,7 @@ bool same_view(const TensorImpl& a, const TensorImpl& b) {
 struct TraceHandler {
   static void handle(dispatch::Call& call, dispatch::Results& results) {
     if (current != nullptr) return current->call(call, results);
+    if (take_numbers(call, results)) return;
     if (NativeTrace* trace = NativeTrace::now()) return trace->call(call, results);
     call.proceed(results);
   }

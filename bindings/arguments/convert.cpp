@@ -1,6 +1,7 @@
 // Converters of single objects (args.h).
 #include <string>
 
+#include "tapegrad/aten/record/numbers/given.h"
 #include "tapegrad/bindings/arguments/args.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
 #include "tapegrad/bindings/exchange/numpy_scalar.h"
@@ -99,7 +100,7 @@ Scalar to_scalar(PyObject* o, const Ctx& ctx) {
     return whole_number(o, ctx);
   }
   if (PyComplex_Check(o)) return Scalar(complex128_t(PyComplex_RealAsDouble(o), PyComplex_ImagAsDouble(o)));
-  if (is_scalar_tensor(o)) return unwrap(o).item();
+  if (is_scalar_tensor(o)) return record::number_given(unwrap(o), ctx.op);
   if (is_index_object(o)) return Scalar(to_int(o, ctx));
   wrong_type(o, ctx, "a number");
 }
@@ -148,7 +149,7 @@ double to_double(PyObject* o, const Ctx& ctx) {
   if (std::optional<Scalar> value = numpy_scalar(o); value && !value->is_complex()) return value->to<double>();
   // A tensor that requires grad is no number: its gradient would be lost. PyTorch refuses it, too.
   if (is_scalar_tensor(o) && !unwrap(o).is_complex() && !unwrap(o).requires_grad())
-    return unwrap(o).item().to<double>();
+    return record::number_given(unwrap(o), ctx.op).to<double>();
   if (is_index_object(o)) return static_cast<double>(to_int(o, ctx));
   wrong_type(o, ctx, "float");
 }

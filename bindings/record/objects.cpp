@@ -559,7 +559,12 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
   std::string aside;
   for (auto at = replays.plans.begin();;) {
     if (at == replays.plans.end()) {
-      if (added || !way.empty() || !add_for_sizes(replays, args)) break;
+      if (added || !way.empty()) break;
+      replays.reason.clear();
+      if (!add_for_sizes(replays, args)) {
+        if (replays.reason == kOtherSizes && aside.empty()) return Py_NewRef(Py_NotImplemented);
+        break;
+      }
       added = true;
       at = replays.plans.begin();
     }
@@ -596,6 +601,7 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
       continue;
     }
     ++replays.count;
+    if (plan->for_sizes && plan->replays > 1) replays.unused = replays.without = 0;
     plan->aside = false;
     // Bodies of control flow may have used this object meanwhile.
     if (replays.plans.empty() || replays.plans.front() != plan)

@@ -71,7 +71,8 @@ struct Plan : std::enable_shared_from_this<Plan> {
   std::vector<Tensor> leaves;  // of two parts: the inputs of the node
   Settings settings;
   int64_t replays = 0, next_audit = 16;
-  bool aside = false;  // values that it has read are others now
+  bool aside = false;      // values that it has read are others now
+  bool for_sizes = false;  // made without a recording
 };
 
 // What makes plans for further sizes of the arguments of a plan that was recorded.
@@ -93,6 +94,10 @@ struct NativePlan {
 constexpr size_t kMostPlans = 16;
 // Plans that wait until values are again what they were; on a device each keeps its memory.
 constexpr size_t kMostAside = 3, kMostAsideOnDevice = 1;
+// Plans for other sizes in a row that were dropped as they were made, for one call; from then on one is made for each
+// so many calls that need one.
+constexpr int64_t kMostUnused = 32, kSeldom = 16;
+constexpr const char* kOtherSizes = "its arguments have other sizes in each call";
 
 struct Replays {
   std::list<std::shared_ptr<Plan>> plans;  // the one that was used last comes first
@@ -100,7 +105,9 @@ struct Replays {
   std::weak_ptr<Plan> audited;  // of the last call, which runs eagerly for that
   std::string reason;           // of the last call that was not replayed
   std::string sizes;            // why other sizes than the recorded ones need a recording
-  int64_t made = 0;             // plans that were made without one
+  int64_t made = 0;             // plans that were made without one,
+  int64_t unused = 0;           // of them those in a row that served one call,
+  int64_t without = 0;          // and the calls since that ran eagerly for that
   int64_t count = 0;            // of all replays
 };
 

@@ -20,7 +20,9 @@ void add_plan(Replays& replays, std::shared_ptr<Plan> plan) {
   for (auto at = replays.plans.begin(); at != replays.plans.end();)
     at = (*at)->aside && (*at)->arguments == plan->arguments && aside-- == 0 ? replays.plans.erase(at) : std::next(at);
   replays.plans.push_front(std::move(plan));
-  if (replays.plans.size() > kMostPlans) replays.plans.pop_back();
+  if (replays.plans.size() <= kMostPlans) return;
+  if (replays.plans.back()->for_sizes && replays.plans.back()->replays < 2) ++replays.unused;
+  replays.plans.pop_back();
 }
 
 bool put_aside(Plan& plan) {

@@ -142,6 +142,12 @@ bool add_for_sizes(Replays& replays, PyObject* args) {
       replays.natives.remove(native);
       return false;
     }
+    // A plan costs more than an eager call.
+    if (replays.unused >= kMostUnused && ++replays.without % kSeldom != 0) {
+      why.clear();
+      replays.reason = kOtherSizes;
+      return false;
+    }
     try {
       if (!native->checked) {
         native->refusal = check(*native);
@@ -169,6 +175,7 @@ bool add_for_sizes(Replays& replays, PyObject* args) {
       made.result = native->result.copy();
       auto plan = std::make_shared<Plan>(std::move(made), native->watch, native->budget, native->graphs);
       if (!plan->step.fits(feeds)) continue;  // no replay would be like the first one
+      plan->for_sizes = true;
       add_plan(replays, std::move(plan));
       ++replays.made;
       why.clear();

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "tapegrad/aten/record/native_step.h"
+#include "tapegrad/aten/record/numbers/given.h"
 #include "tapegrad/bindings/arguments/method.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/record/places.h"
@@ -403,6 +404,7 @@ using PyObserver = Boxed<Observer>;
 int observe(PyObject* self, PyFrameObject* frame, int what, PyObject* arg) {
   try {
     auto& o = unbox<Observer>(self);
+    record::settle_numbers();  // of a native function that has called none: no other one takes them
     if (o.rests == 0 || what == PyTrace_RETURN) o.tell_sizes(frame, what, arg);
     if (o.rests != 0) return 0;
     if (what == PyTrace_CALL) o.called(frame);

@@ -3,6 +3,7 @@
 
 #include "tapegrad/aten/dispatch/function.h"
 #include "tapegrad/aten/record/memory.h"
+#include "tapegrad/aten/record/numbers/given.h"
 #include "tapegrad/aten/record/passes/passes.h"
 #include "tapegrad/c10/threads/uninterrupted.h"
 
@@ -144,6 +145,7 @@ class Constants {
       if (call.uses[1].slot >= 0) call.reduce->input = address(1);
       return reinterpret_cast<reduce::Kernel>(call.kernel)(*call.reduce);
     }
+    if (call.function != nullptr) return run_with_numbers(call);
     dispatch::Results none;
     call.invoke(call.kernel, call.arguments.data(), none);
   }

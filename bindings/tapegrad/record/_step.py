@@ -147,6 +147,9 @@ class RecordedStep:
         why = self._replays.reason
         if why in ("a mode is on", "busy") or self._tries.get(grad, 0) >= _TRIES:
             return self.function(*args, **kwargs)
+        if why == "its arguments have other sizes in each call":
+            self._note(f"{why}: without a recording a plan is made for few of them, the others run eagerly")
+            return self.function(*args, **kwargs)
         if sys.getprofile() is not None:
             result = self.function(*args, **kwargs)
             self._tell("a profiler of Python is on")

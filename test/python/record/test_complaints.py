@@ -83,14 +83,14 @@ def test_a_flag_of_an_optimizer():
 
 
 def test_sizes_that_are_other_ones_in_each_call():
-    """jax#2521, pytorch#119640: a graph for each size, without end."""
+    """jax#2521, pytorch#119640: a graph for each size, without end. Here 48 of them, and then few: the other calls run eagerly."""
 
     def mean(x):
         return (x * x).sum(0) / x.size(0)
 
     step = tg.record(mean)
-    follows(step, mean, [(tg.randn(n, 3),) for n in [5, 5, 5, *range(1, 60)]], least=55)
-    assert plans(step) <= 16
+    follows(step, mean, [(tg.randn(n, 3),) for n in [5, 5, 5, *range(1, 60)]], least=45)
+    assert plans(step) <= 16 and step._replays.made <= 50
 
 
 # --- 3. graphs break ---

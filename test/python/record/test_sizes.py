@@ -472,6 +472,30 @@ def test_plans_of_many_sizes_are_bounded():
     assert plans(step) == 16 and step._replays.made == 40
 
 
+def test_sizes_that_never_come_again(caplog):
+    """A cache that grows by a row in each call: a plan for each would cost more than the calls. Sizes that come again have plans again."""
+    def grown(x, past):
+        now = tg.cat([past, x], -2)
+        return (x @ now.mT).softmax(-1) @ now, now
+
+    step = tg.record(grown, fullgraph=True)
+    past = tg.randn(3, 4)
+    for _ in range(3):
+        step(tg.randn(1, 4), past)
+    for _ in range(300):
+        x = tg.randn(1, 4)
+        result, expected = step(x, past), grown(x, past)
+        assert result[0].equal(expected[0]) and result[1].equal(expected[1])
+        past = result[1]
+    assert 48 <= step._replays.made <= 72, step.summary()
+    assert [record.getMessage() for record in caplog.records if "other sizes in each call" in record.getMessage()]
+    before = step._replays.count
+    for i in range(60):
+        x, past = tg.randn(1, 4), tg.randn(400 + i % 3, 4)
+        assert step(x, past)[0].equal(grown(x, past)[0])
+    assert step._replays.count - before >= 30
+
+
 def test_several_inputs_and_broadcasting():
     def program(x, y):
         return (x + y) * y.sum(), x * y.mean(0)
