@@ -195,7 +195,7 @@ def modules_of(op: Op) -> list[str]:
 STUB_SLOTS = {"Bool": ("bool", "False"), "Tensor": ("Tensor | None", "None"), "Tensors": ("Sequence[Tensor] | None", "None")}
 
 
-def slots_of(op: Op, args: list[Arg], own: bool) -> list[tuple[bool, str, str, str | None]]:
+def slots(op: Op, args: list[Arg], own: bool) -> list[tuple[bool, str, str, str | None]]:
     """(whether by name alone, name, type, default) of each parameter, as Python spells it; own: with all slots that Python alone has."""
     spelling, first = {"inf": "1e999", "-inf": "-1e999", "from": "from_"}, flags_of(op, False)
     extra = [(n not in first, n, *STUB_SLOTS.get(kind, ("Any", "None"))) for n, kind in _extra_args(op) if own or n in {*SLOT_BEFORE, *SLOT_BEHIND}]
@@ -236,7 +236,7 @@ def python_entries(op: Op):
 def _method_row(op: Op, by_name, module, python: str, function: str) -> str:
     """A line of a table of methods. inspect.signature reads the parameters from the first line of the documentation."""
     first, *_ = rows = forms_of(op, by_name)
-    forms = [slots_of(row, args[module is None:], function == op.name and module is not None) for row, args in rows]
+    forms = [slots(row, args[module is None:], function == op.name and module is not None) for row, args in rows]
     shown = merged(forms)
     if varargs_of(*first) == (module is None) and forms[0][0][-1] is None:  # sizes may also be given one by one
         shown[0] = (False, "*" + shown[0][1], "", None)

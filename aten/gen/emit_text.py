@@ -4,7 +4,7 @@ import json
 
 from .cpp import HEAD, families, join_params, signature_text
 from .cpp_types import TYPES
-from .emit_python import forms_of, function_names, module_tag, modules_of, parameters, python_entries, slots_of, varargs_of
+from .emit_python import forms_of, function_names, module_tag, modules_of, parameters, python_entries, slots, varargs_of
 from .model import Arg, Op
 
 STUB_HEAD = HEAD.replace("//", "#") + """
@@ -30,7 +30,7 @@ def _stubs(op: Op, by_name, module, name: str, function: str) -> list[str]:
         i, own = varargs_of(row, args), function == op.name and module is not None
         singly = [*args[:i], Arg(f"*{args[i].name}", "Tensor" if args[i].is_list else "int"), *args[i + 1:]] if i >= 0 else []
         for given in filter(None, (args, singly)):
-            text = join_params("self" * (module is None), parameters(slots_of(row, given[module is None:], own)))
+            text = join_params("self" * (module is None), parameters(slots(row, given[module is None:], own)))
             lines.append(f"{indent}def {name}({text}) -> {_result(row)}: ")
     lines[0] += f'"""{doc}"""'
     return [line for text in lines for line in [f"{indent}@overload"] * (len(lines) > 1) + [text + "..." * text.endswith(" ")]]

@@ -217,8 +217,8 @@ bool are_alike(Inputs inputs) {
   bool alike = first.is_contiguous() && !first.is_wrapped_number();
   for (size_t i = 1; alike && i < inputs.size(); ++i) {
     const TensorImpl& t = *inputs[i]->impl();
-    alike = t.is_contiguous() && t.dtype() == first.dtype() && t.device() == first.device() &&
-            !t.is_wrapped_number() && t.sizes() == first.sizes();
+    alike = t.is_contiguous() && t.dtype() == first.dtype() && t.device() == first.device() && !t.is_wrapped_number() &&
+            t.sizes() == first.sizes();
   }
   return alike;
 }

@@ -173,13 +173,15 @@ bool init_grad_modes(PyObject* module) {
   return add_mode(module, "tapegrad.no_grad", guarded<new_plain<kNoGrad>>,
                   "no_grad(orig_func=None, /)\n--\n\nNothing is recorded inside. A context manager and a decorator.") &&
          add_mode(module, "tapegrad.enable_grad", guarded<new_plain<kEnable>>,
-                  "enable_grad(orig_func=None, /)\n--\n\nOperators are recorded inside, also within no_grad. A context manager and a decorator.") &&
-         add_mode(module, "tapegrad.inference_mode", guarded<new_inference>,
-                  "inference_mode(mode=True)\n--\n\nAs no_grad, and what is made inside can never be recorded. A context "
+                  "enable_grad(orig_func=None, /)\n--\n\nOperators are recorded inside, also within no_grad. A context "
                   "manager and a decorator.") &&
          add_mode(
-             module, "tapegrad.set_grad_enabled", guarded<new_set_grad_enabled>,
-             "set_grad_enabled(mode)\n--\n\nTurns recording on or off, at once; as a context manager, until its end.") &&
+             module, "tapegrad.inference_mode", guarded<new_inference>,
+             "inference_mode(mode=True)\n--\n\nAs no_grad, and what is made inside can never be recorded. A context "
+             "manager and a decorator.") &&
+         add_mode(module, "tapegrad.set_grad_enabled", guarded<new_set_grad_enabled>,
+                  "set_grad_enabled(mode)\n--\n\nTurns recording on or off, at once; as a context manager, until its "
+                  "end.") &&
          PyModule_AddFunctions(module, mode_functions) == 0;
 }
 

@@ -228,10 +228,10 @@ PyMethodDef new_functions[] = {
     keyword_method<"tensor",
                    "(data, *, DType? dtype=None, Device? device=None, bool requires_grad=False, bool pin_memory=False, "
                    "names=None)",
-                   tensor>(
-        "tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False)\n--\n\nA new tensor with a copy of the data: "
-        "numbers, "
-        "nested lists, arrays."),
+                   tensor>("tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False)\n--\n\nA "
+                           "new tensor with a copy of the data: "
+                           "numbers, "
+                           "nested lists, arrays."),
     keyword_method<"as_tensor", "(data, DType? dtype=None, Device? device=None)", as_tensor>(
         "as_tensor(data, dtype=None, device=None)\n--\n\nThe data as a tensor, over the same memory where that is "
         "possible."),

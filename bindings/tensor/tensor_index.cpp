@@ -187,7 +187,7 @@ Operand to_value(PyObject* o, const Tensor& self) {
 
 int set_item(PyObject* self, PyObject* key, PyObject* value) {
   TG_CHECK(value, Type, "index: elements of a tensor cannot be deleted");
-  if (PyObject* given[] = {key, value}; TG_UNLIKELY(overridden(self, given, 2, nullptr))) {
+  if (PyObject * given[] = {key, value}; TG_UNLIKELY(overridden(self, given, 2, nullptr))) {
     own(call_overridden_slot("__setitem__", self, given, 2));
     return 0;
   }

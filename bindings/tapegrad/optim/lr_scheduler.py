@@ -151,16 +151,32 @@ class LRScheduler:
 
     def _apply(self, rates) -> None:
         """Sets the learning rates to rates()."""
-        self._get_lr_called_within_step = True
-        try:
+        with _enable_get_lr_call(self):
             values = rates()
-        finally:
-            self._get_lr_called_within_step = False
         for group, lr in zip(self.optimizer.param_groups, values, strict=True):
             _set(group, "lr", lr)
         self._last_lr = self._current()
 
 
+class _enable_get_lr_call:  # noqa: N801
+    """A context in which a schedule's get_lr() is called by its step, and does not warn; schedules of other libraries use it, too."""
+
+    def __init__(self, o: LRScheduler) -> None:
+        self.o = o
+
+    def __enter__(self):
+        self.o._get_lr_called_within_step = True
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.o._get_lr_called_within_step = False
+
+
+def _warn_get_lr_called_within_step(lr_scheduler: LRScheduler) -> None:
+    lr_scheduler._asked()
+
+
+EPOCH_DEPRECATION_WARNING = _EPOCH_WARNING
 _LRScheduler = LRScheduler
 
 

@@ -336,7 +336,7 @@ def test_the_position_in_a_stream():
         again.load_state_dict({"epoch": 3})
 
 
-class Counting(data.IterableDataset):
+class Resumable(data.IterableDataset):
     """Goes on where its state says, once."""
 
     def __init__(self):
@@ -359,13 +359,13 @@ class Counting(data.IterableDataset):
 def test_a_stream_with_a_state_goes_on_by_itself(workers, made, tmp_path):
     from tapegrad.utils.data._stateful import Stateful, StatefulDataLoader
 
-    loader = StatefulDataLoader(Counting(), batch_size=3, num_workers=workers, snapshot_every_n_steps=2)
+    loader = StatefulDataLoader(Resumable(), batch_size=3, num_workers=workers, snapshot_every_n_steps=2)
     it = iter(loader)
     for _ in range(3):
         next(it)
     tg.save(loader.state_dict(), tmp_path / "x")
     rest = [b.tolist() for b in it]
-    again = StatefulDataLoader(Counting(), 3, num_workers=workers)
+    again = StatefulDataLoader(Resumable(), 3, num_workers=workers)
     again.load_state_dict({})  # as torchdata's
     again.load_state_dict(tg.load(tmp_path / "x"))
     assert [b.tolist() for b in again] == rest and rest

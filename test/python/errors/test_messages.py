@@ -104,8 +104,6 @@ def test_text_and_models_where_numbers_and_parameters_belong():
 
 
 def test_public_exceptions_are_shown_by_their_public_names():
-    import tapegrad.distributed
-    import tapegrad.onnx
 
     for kind in (tg.serialization.FileError, tg.serialization.UnknownFormat, tg.onnx.OnnxExporterError, tg.onnx.UnsupportedOperatorError,
                  tg.distributed.QueueEmptyError):

@@ -1,6 +1,7 @@
 """`collate` with a map from types to functions, and the functions of the standard map."""
 
 import collections.abc
+import re
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ..collate import _like, default_collate, default_convert
 __all__ = ["collate", "collate_float_fn", "collate_int_fn", "collate_numpy_array_fn", "collate_numpy_scalar_fn", "collate_str_fn",
            "collate_tensor_fn", "default_collate", "default_collate_err_msg_format", "default_collate_fn_map", "default_convert"]
 
+np_str_obj_array_pattern = re.compile(r"[SaUO]")  # letters of NumPy's dtypes that make no tensors
 default_collate_err_msg_format = "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found {}"
 
 
