@@ -434,7 +434,7 @@ class GroupsRead {
   // One step, after refresh() was true. False, and nothing done, where gradients or numbers are of kinds that others
   // handle.
   bool step() {
-    for (Group& group : read_)
+    for (const Group& group : read_)
       for (const nn::StepEntry& e : group.entries) {
         const Tensor* grad = gradient_of(e.param);
         if (grad == nullptr) continue;
@@ -599,12 +599,48 @@ class GroupsRead {
   bool busy_ = false;
 };
 
+// The lists of parameters in an optimizer's groups, which are looked for anew where one of the dictionaries has changed
+// since. Needs the GIL.
+class ParameterLists {
+ public:
+  explicit ParameterLists(SharedObjectPtr groups) : groups_(std::move(groups)) {}
+  // f(list).
+  template <class F>
+  void each(const char* op, F&& f) {
+    if (!is_same()) {
+      known_.clear();
+      for_groups({groups_->get(), nullptr}, op,
+                 [&](PyObject* group, PyObject* params) { known_.push_back({group, dict_version(group), params}); });
+    }
+    for (size_t g = 0; g < known_.size(); ++g) f(PyRef::borrow(known_[g].params).get());
+  }
+
+ private:
+  // All borrowed: a dictionary of this version is this one, and has the list.
+  struct Known {
+    PyObject* dict;
+    uint64_t version;
+    PyObject* params;
+  };
+  bool is_same() const {
+    PyObject* groups = groups_->get();
+    if (known_.empty() || static_cast<size_t>(PyList_GET_SIZE(groups)) != known_.size()) return false;
+    for (size_t g = 0; g < known_.size(); ++g)
+      if (const Known& k = known_[g]; PyList_GET_ITEM(groups, static_cast<Py_ssize_t>(g)) != k.dict ||
+                                      k.version == 0 || dict_version(k.dict) != k.version)
+        return false;
+    return true;
+  }
+  SharedObjectPtr groups_;
+  std::vector<Known> known_;
+};
+
 // The parameters of an optimizer as they were.
 class ParametersSeen {
  public:
   // Gives what is done to each, with no parts of it.
-  ParametersSeen(const SharedObjectPtr& groups, record::HostParts& parts) : groups_(groups) {
-    for_groups({groups->get(), nullptr}, "optimizer", [&](PyObject*, PyObject* params) {
+  ParametersSeen(const SharedObjectPtr& groups, record::HostParts& parts) : lists_(groups) {
+    lists_.each("optimizer", [&](PyObject* params) {
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i)
         if (PyObject* object = PyList_GET_ITEM(params, i); is_tensor(object)) {
           parts.parts.push_back({unwrap(object), {}, {}});
@@ -613,10 +649,10 @@ class ParametersSeen {
     });
   }
   // Whether they are these, in this order, whatever their groups. Needs the GIL.
-  bool hold() const {
+  bool hold() {
     size_t at = 0;
     bool same = true;
-    for_groups({groups_->get(), nullptr}, "optimizer", [&](PyObject*, PyObject* params) {
+    lists_.each("optimizer", [&](PyObject* params) {
       for (Py_ssize_t i = 0; same && i < PyList_GET_SIZE(params); ++i) {
         PyObject* object = PyList_GET_ITEM(params, i);
         same = at < seen_.size() && is_tensor(object) && unwrap(object).is_same(seen_[at++]);
@@ -626,7 +662,7 @@ class ParametersSeen {
   }
 
  private:
-  SharedObjectPtr groups_;
+  ParameterLists lists_;
   std::vector<Tensor> seen_;
 };
 
@@ -646,7 +682,7 @@ bool holds(F&& f) {
 record::HostParts step_parts(const BoundRule& bound, const SharedObjectPtr& groups, const SharedObjectPtr& states) {
   const GilGuard gil;
   record::HostParts made;
-  const ParametersSeen seen(groups, made);
+  ParametersSeen seen(groups, made);
   const auto read = std::make_shared<GroupsRead>(bound, groups, states);
   if (!read->refresh()) return made;
   size_t i = 0;
@@ -657,7 +693,7 @@ record::HostParts step_parts(const BoundRule& bound, const SharedObjectPtr& grou
     made.parts[i].run = [read, i] { read->take_apart(i); };
     ++i;
   });
-  made.hold = [read, seen] { return holds([&] { return seen.hold() && read->refresh(); }); };
+  made.hold = [read, seen]() mutable { return holds([&] { return seen.hold() && read->refresh(); }); };
   return made;
 }
 
@@ -711,45 +747,43 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const int set_to_none = PyObject_IsTrue(args[1]);
   check_status(set_to_none);
   const NoGradGuard no_grad;
-  const auto clear = [set_to_none](PyObject* groups) {
-    for_groups({groups, nullptr}, kOp, [&](PyObject*, PyObject* params) {
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
-        PyObject* object = PyList_GET_ITEM(params, i);
-        require(is_tensor(object), kOp, "a tensor as parameter", object);
-        const Tensor& param = unwrap(object);
-        const Tensor* grad = gradient_of(param);
-        if (grad == nullptr) continue;
-        if (set_to_none) {
-          param.set_grad(Tensor());
-        } else if (grad->is_sparse()) {
-          const Tensor none = raw::narrow(sparse::indices(*grad), 1, 0, 0);
-          param.set_grad(sparse::make(none, raw::narrow(sparse::values(*grad), 0, 0, 0), grad->sizes(), true));
-        } else if (grad->requires_grad()) {
-          const Tensor zeroed = grad->detach();
-          zeroed.zero_();
-          param.set_grad(zeroed);
-        } else {
-          grad->zero_();
-        }
+  const auto clear = [set_to_none](PyObject* params) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
+      PyObject* object = PyList_GET_ITEM(params, i);
+      require(is_tensor(object), kOp, "a tensor as parameter", object);
+      const Tensor& param = unwrap(object);
+      const Tensor* grad = gradient_of(param);
+      if (grad == nullptr) continue;
+      if (set_to_none) {
+        param.set_grad(Tensor());
+      } else if (grad->is_sparse()) {
+        const Tensor none = raw::narrow(sparse::indices(*grad), 1, 0, 0);
+        param.set_grad(sparse::make(none, raw::narrow(sparse::values(*grad), 0, 0, 0), grad->sizes(), true));
+      } else if (grad->requires_grad()) {
+        const Tensor zeroed = grad->detach();
+        zeroed.zero_();
+        param.set_grad(zeroed);
+      } else {
+        grad->zero_();
       }
-    });
+    }
   };
   if (TG_LIKELY(!record::active())) {
-    clear(args[0]);
+    for_groups({args[0], nullptr}, kOp, [&](PyObject*, PyObject* params) { clear(params); });
     Py_RETURN_NONE;
   }
   const auto groups = share(args[0]);
-  const auto run = [clear, groups] {
+  const auto run = [clear, lists = std::make_shared<ParameterLists>(groups)] {
     const GilGuard gil;
     const NoGradGuard no_grad;
-    clear(groups->get());
+    lists->each(kOp, clear);
   };
   record::host_call(kOp, {args[0], set_to_none ? args[0] : nullptr}, run, /*repeatable=*/true, [groups, set_to_none] {
     const GilGuard gil;
     record::HostParts made;
-    const ParametersSeen seen(groups, made);
+    ParametersSeen seen(groups, made);
     for (record::HostPart& part : made.parts) part.clears = set_to_none != 0;
-    made.hold = [seen] { return holds([&] { return seen.hold(); }); };
+    made.hold = [seen]() mutable { return holds([&] { return seen.hold(); }); };
     return made;
   });
   Py_RETURN_NONE;
