@@ -34,6 +34,11 @@ constexpr int64_t kLanes = blocks::kWidth;
 
 template <class C, class T>
 C largest_of(const T* x, int64_t n) {
+  if (n < kLanes) {  // few classes: the lanes would be most of the work
+    C largest = -std::numeric_limits<C>::infinity();
+    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<C>(x[i]));
+    return largest;
+  }
   C lane[kLanes];
   std::fill(lane, lane + kLanes, -std::numeric_limits<C>::infinity());
   int64_t i = 0;

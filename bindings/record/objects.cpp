@@ -24,6 +24,8 @@
 
 namespace tapegrad::python {
 
+PyTypeObject* replays_type = nullptr;
+
 std::vector<Tensor> unwrapped(const std::vector<PyObject*>& objects) {
   std::vector<Tensor> tensors;
   tensors.reserve(objects.size());
@@ -43,7 +45,7 @@ struct RecordedBackward final : autograd::Node {
   }
 };
 
-PyTypeObject *recorder_type = nullptr, *recording_type = nullptr, *replays_type = nullptr;
+PyTypeObject *recorder_type = nullptr, *recording_type = nullptr;
 
 bool has_hooks(const Recording& recording);
 
@@ -543,8 +545,10 @@ void drop(Replays& replays, const std::shared_ptr<Plan>& plan) {
   replays.natives.remove_if([&](const auto& native) { return native->watch == plan->watch; });
 }
 
+}  // namespace
+
 // run((args, kwargs))
-PyObject* replays_run(PyObject* self, PyObject* args) {
+PyObject* run_replays(PyObject* self, PyObject* args) {
   TG_PY_TRY
   auto& replays = unbox<Replays>(self);
   replays.sizes.clear();
@@ -606,6 +610,8 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
   return miss(replays, aside.empty() ? "" : aside + " has changed");
   TG_PY_CATCH
 }
+
+namespace {
 
 // check((args, kwargs)): whether a plan could be replayed now; as run() finds out, and nothing more.
 PyObject* replays_check(PyObject* self, PyObject* args) {
@@ -725,7 +731,7 @@ int replays_drop(PyObject* self) {
 }
 
 PyMethodDef replays_methods[] = {
-    {"run", replays_run, METH_O, "Replays the call with (args, kwargs), or returns NotImplemented."},
+    {"run", run_replays, METH_O, "Replays the call with (args, kwargs), or returns NotImplemented."},
     {"add", replays_add, METH_VARARGS,
      "Keeps a recording as a plan within a budget, used while the watch sees no change."},
     {"audit", replays_audit, METH_O,
@@ -767,7 +773,7 @@ bool init_record(PyObject* module) {
                            {Py_tp_clear, replays_drop},
                            {Py_tp_methods, replays_methods},
                            {Py_tp_getset, replays_properties}});
-  return recorder_type && recording_type && replays_type && init_watch(module);
+  return recorder_type && recording_type && replays_type && init_watch(module) && init_called(module);
 }
 
 }  // namespace tapegrad::python

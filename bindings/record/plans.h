@@ -119,6 +119,11 @@ std::vector<Tensor> unwrapped(const std::vector<PyObject*>& objects);
 // A replay does not change what an argument looks like (t_, resize_): steps that do are refused.
 void refuse_other_geometry(Recorder& recorder, const std::vector<PyRef>& feeds);
 
+extern PyTypeObject* replays_type;  // tapegrad._C._Replays
+// _Replays.run((args, kwargs)): the result of a replay, or NotImplemented.
+PyObject* run_replays(PyObject* replays, PyObject* call);
+bool init_called(PyObject* module);
+
 // Whether the program captures what this thread does in a graph of a device.
 bool is_captured();
 // Puts it first, and drops the last ones of too many.
