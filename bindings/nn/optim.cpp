@@ -434,20 +434,20 @@ class GroupsRead {
   // One step, after refresh() was true. False, and nothing done, where gradients or numbers are of kinds that others
   // handle.
   bool step() {
-    for (const Group& group : read_)
-      for (const nn::StepEntry& e : group.entries) {
+    for (Group& group : read_)
+      for (size_t i = 0; i < group.entries.size(); ++i) {
+        const nn::StepEntry& e = group.entries[i];
         const Tensor* grad = gradient_of(e.param);
+        group.numbers[i] = {};
         if (grad == nullptr) continue;
-        if (grad->is_sparse() || !e.param.is_cpu()) return false;
-        for (size_t k = 0; k < bound_.scalars.size(); ++k)
-          if (plain_number(e.counts[k]) == nullptr) return false;
+        if (grad->is_sparse() || !e.param.is_cpu() || !find_numbers(e, group.numbers[i])) return false;
       }
     const Flag taken(busy_);  // other threads may run while a long step does
     for (Group& group : read_) {
       const Gradients none_left{group.entries};
-      for (nn::StepEntry& e : group.entries) begin(e);
+      for (size_t i = 0; i < group.entries.size(); ++i) begin(group.entries[i], group.numbers[i]);
       take(group, group.entries);
-      for (const nn::StepEntry& e : group.entries) end(e);
+      for (size_t i = 0; i < group.entries.size(); ++i) end(group.entries[i], group.numbers[i]);
     }
     return true;
   }
@@ -457,12 +457,14 @@ class GroupsRead {
     for (; i >= group->entries.size(); ++group) i -= group->entries.size();
     const std::span<nn::StepEntry> one(&group->entries[i], 1);
     const Gradients none_left{one};
-    begin(one[0]);
+    Numbers& numbers = group->numbers[i];
+    if (!find_numbers(one[0], numbers)) numbers = {};
+    begin(one[0], numbers);
     if (!one[0].grad.defined()) return;
     const NoGradGuard no_grad;
     const autograd::SiteGuard no_site(0);  // which would be asked of Python
     take(*group, one);
-    end(one[0]);
+    end(one[0], numbers);
   }
   template <class F>
   void for_entries(F&& f) const {
@@ -471,12 +473,14 @@ class GroupsRead {
   }
 
  private:
+  using Numbers = std::array<float*, nn::kMaxScalars>;
   struct Group {
     SharedObjectPtr dict;
     uint64_t version;
     PyObject* params;  // a list, the dictionary's
     std::array<double, nn::kMaxOptions> options;
     std::vector<nn::StepEntry> entries;  // with gradients while a step is taken; `counts` are the numbers of the state
+    std::vector<Numbers> numbers;        // where they lie while a step is taken
   };
   struct Flag {
     bool& flag;
@@ -490,16 +494,24 @@ class GroupsRead {
     }
   };
 
-  void begin(nn::StepEntry& e) const {
+  // False where one is no plain number.
+  bool find_numbers(const nn::StepEntry& e, Numbers& to) const {
+    bool all = true;
+    for (size_t k = 0; k < bound_.scalars.size(); ++k) all = (to[k] = plain_number(e.counts[k])) != nullptr && all;
+    return all;
+  }
+  void begin(nn::StepEntry& e, const Numbers& numbers) const {
     const Tensor* grad = gradient_of(e.param);
     if (grad == nullptr) return;
+    for (size_t k = 0; k < bound_.scalars.size(); ++k) {
+      if (numbers[k] == nullptr) return;  // another thread has set the gradient since
+      e.scalars.values[k] = *numbers[k];
+    }
     e.grad = *grad;
-    for (size_t k = 0; k < bound_.scalars.size(); ++k) e.scalars.values[k] = *plain_number(e.counts[k]);
   }
-  void end(const nn::StepEntry& e) const {
+  void end(const nn::StepEntry& e, const Numbers& numbers) const {
     if (!e.grad.defined()) return;
-    for (size_t k = 0; k < bound_.scalars.size(); ++k)
-      *plain_number(e.counts[k]) = static_cast<float>(e.scalars.values[k]);
+    for (size_t k = 0; k < bound_.scalars.size(); ++k) *numbers[k] = static_cast<float>(e.scalars.values[k]);
   }
   void take(const Group& group, std::span<nn::StepEntry> entries) const {
     nn::fused_step(*bound_.rule, {group.options.data(), bound_.options.size()}, {}, entries);
@@ -560,7 +572,8 @@ class GroupsRead {
     const Options options(dict, bound_, Options::kBoth);
     if (options.has_tensors()) return false;
     const nn::rules::StateTensors kept = bound_.rule->states(options.numbers.data());
-    Group& group = read_.emplace_back(Group{share(dict), dict_version(dict), params, options.numbers, {}});
+    Group& group = read_.emplace_back(Group{share(dict), dict_version(dict), params, options.numbers, {}, {}});
+    group.numbers.resize(static_cast<size_t>(PyList_GET_SIZE(params)));
     lasts = lasts && group.version != 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
       PyObject* object = PyList_GET_ITEM(params, i);

@@ -480,7 +480,8 @@ bool goes(const Plan& plan, const std::vector<record::Condition>& way) {
 bool fits(const Plan& plan, PyObject* args, std::vector<PyObject*>& objects, std::vector<Tensor>& feeds) {
   objects.clear();
   if (!(plan.settings == Settings{}) || !plan.arguments.matches(args, objects)) return false;
-  feeds = unwrapped(objects);
+  feeds.clear();
+  for (PyObject* o : objects) feeds.push_back(unwrap(o));
   return plan.step.fits(feeds);
 }
 
@@ -500,6 +501,20 @@ struct Leave {
   ~Leave() {
     if (wanted) step.leave();
   }
+};
+
+// The arguments of a call, borrowed, and as tensors: in the memory of the call before, unless that is in use.
+struct Given {
+  explicit Given(Replays& r) : objects(std::move(r.objects)), feeds(std::move(r.feeds)), replays(r) {}
+  ~Given() {
+    objects.clear();
+    feeds.clear();
+    replays.objects = std::move(objects);
+    replays.feeds = std::move(feeds);
+  }
+  std::vector<PyObject*> objects;
+  std::vector<Tensor> feeds;
+  Replays& replays;
 };
 
 // None where it goes on in another way than it was recorded: `way` is what is known of it then.
@@ -555,8 +570,8 @@ PyObject* run_replays(PyObject* self, PyObject* args) {
   if ((modes() & ~uint32_t{kModeNoGrad}) != 0 || autograd::anomaly_enabled() || (override_modes != 0 && mode_is_on()))
     return miss(replays, "a mode is on");
   if (is_captured()) return miss(replays, "a mode is on");  // by the program, in a graph of its own
-  std::vector<PyObject*> objects;
-  std::vector<Tensor> feeds;
+  Given given(replays);
+  auto& [objects, feeds, _] = given;
   std::vector<record::Condition> way;
   size_t diverged = 0;
   bool added = false;

@@ -102,6 +102,8 @@ struct Replays {
   std::string sizes;            // why other sizes than the recorded ones need a recording
   int64_t made = 0;             // plans that were made without one
   int64_t count = 0;            // of all replays
+  std::vector<PyObject*> objects;  // no more than memory for the next call,
+  std::vector<Tensor> feeds;       // both empty
 };
 
 // For Python's collector: a recorded function, what it watches and what holds the function form circles.
