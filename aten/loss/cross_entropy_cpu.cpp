@@ -36,8 +36,8 @@ void exponentials(const T* x, int64_t n, double shift, F&& use) {
   }
 }
 
-// Rows of few numbers lie side by side in a block that is filled up to whole vectors, so that each exponential is one of
-// many, wherever its row is: fill(row, place in the block, to) writes `width` numbers, use(row, place, exponentials)
+// Rows of few numbers lie side by side in a block that is filled up to whole vectors, so that each exponential is one
+// of many, wherever its row is: fill(row, place in the block, to) writes `width` numbers, use(row, place, exponentials)
 // gets theirs.
 constexpr int64_t kFewClasses = 16;
 
