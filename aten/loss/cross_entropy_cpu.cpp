@@ -14,13 +14,20 @@ namespace {
 constexpr int64_t kGrain = 16384;  // elements
 constexpr int64_t kBlock = 512;
 
-// exp(x - shift) of a row, block by block, through `use(block, first, length)`, which may write to the block. The shift
-// is subtracted in two parts, of which only the first is near the values.
+// What is subtracted from values in two parts, of which only the first is near them.
+template <class C>
+struct Shift {
+  explicit Shift(double shift)
+      : large(static_cast<C>(shift)),
+        small(std::isfinite(large) ? static_cast<C>(shift - static_cast<double>(large)) : C(0)) {}
+  C large, small;
+};
+
+// exp(x - shift) of a row, block by block, through `use(block, first, length)`, which may write to the block.
 template <class T, class F>
 void exponentials(const T* x, int64_t n, double shift, F&& use) {
   using C = compute_t<T>;
-  const C large = static_cast<C>(shift);
-  const C small = std::isfinite(large) ? static_cast<C>(shift - static_cast<double>(large)) : C(0);
+  const auto [large, small] = Shift<C>(shift);
   C block[kBlock];
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t length = std::min(kBlock, n - first);
@@ -29,11 +36,36 @@ void exponentials(const T* x, int64_t n, double shift, F&& use) {
   }
 }
 
+// Rows of few numbers lie side by side in a block that is filled up to whole vectors, so that each exponential is one
+// of many, wherever its row is: fill(row, place in the block, to) writes `width` numbers, use(row, place, exponentials)
+// gets theirs.
+constexpr int64_t kFewClasses = 16;
+
+template <class C, class Fill, class F>
+void exponentials_of_rows(int64_t rows, int64_t width, Fill&& fill, F&& use) {
+  static_assert(kBlock % blocks::kWidth == 0);
+  C block[kBlock];
+  const int64_t most = kBlock / width;
+  for (int64_t first = 0; first < rows; first += most) {
+    const int64_t many = std::min(most, rows - first), length = many * width;
+    const int64_t whole = (length + blocks::kWidth - 1) / blocks::kWidth * blocks::kWidth;
+    for (int64_t i = 0; i < many; ++i) fill(first + i, i, block + i * width);
+    std::fill(block + length, block + whole, C(0));
+    blocks::map(whole, block, [](C value) { return math::exp(value); }, block);
+    for (int64_t i = 0; i < many; ++i) use(first + i, i, block + i * width);
+  }
+}
+
 // As many chains of comparisons or additions side by side, which the compiler turns into vectors.
 constexpr int64_t kLanes = blocks::kWidth;
 
 template <class C, class T>
 C largest_of(const T* x, int64_t n) {
+  if (n < kLanes) {  // few classes: the lanes would be most of the work
+    C largest = -std::numeric_limits<C>::infinity();
+    for (int64_t i = 0; i < n; ++i) largest = std::max(largest, static_cast<C>(x[i]));
+    return largest;
+  }
   C lane[kLanes];
   std::fill(lane, lane + kLanes, -std::numeric_limits<C>::infinity());
   int64_t i = 0;
@@ -63,11 +95,16 @@ struct Normaliser {
   C largest, rest;
 };
 
+template <class C, class T>
+C finite_largest_of(const T* x, int64_t n) {
+  const C largest = largest_of<C>(x, n);
+  return std::isfinite(largest) ? largest : C(0);
+}
+
 template <class T>
 Normaliser<compute_t<T>> log_normaliser_of(const T* x, int64_t n) {
   using C = compute_t<T>;
-  C largest = largest_of<C>(x, n);
-  if (!std::isfinite(largest)) largest = 0;
+  const C largest = finite_largest_of<C>(x, n);
   C total = 0;
   exponentials(x, n, largest, [&](const C* e, int64_t, int64_t length) { total += sum_of(e, length); });
   return {largest, std::log(total)};
@@ -85,18 +122,31 @@ void cross_entropy_cpu(const Tensor& input, const Tensor& target, const Tensor& 
     const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
     double* normaliser = static_cast<double*>(out_log.data_ptr());
     std::vector<C> losses(labels.size()), weights(labels.size());
+    const auto finish = [&](int64_t r, const Normaliser<C>& sum) {
+      normaliser[r] = static_cast<double>(sum.largest) + static_cast<double>(sum.rest);
+      const int64_t t = labels[static_cast<size_t>(r)];
+      if (t == ignore_index) return;
+      const C wr = w ? static_cast<C>(w[t]) : C(1);
+      weights[static_cast<size_t>(r)] = wr;
+      losses[static_cast<size_t>(r)] = wr * (sum.rest + (sum.largest - static_cast<C>(x[r * classes + t])));
+    };
     parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)),
                  [&](int64_t begin, int64_t end) {
-                   for (int64_t r = begin; r < end; ++r) {
-                     const T* row = x + r * classes;
-                     const Normaliser<C> sum = log_normaliser_of(row, classes);
-                     normaliser[r] = static_cast<double>(sum.largest) + static_cast<double>(sum.rest);
-                     const int64_t t = labels[static_cast<size_t>(r)];
-                     if (t == ignore_index) continue;
-                     const C wr = w ? static_cast<C>(w[t]) : C(1);
-                     weights[static_cast<size_t>(r)] = wr;
-                     losses[static_cast<size_t>(r)] = wr * (sum.rest + (sum.largest - static_cast<C>(row[t])));
+                   if (classes == 0 || classes > kFewClasses) {
+                     for (int64_t r = begin; r < end; ++r) finish(r, log_normaliser_of(x + r * classes, classes));
+                     return;
                    }
+                   C largest[kBlock];
+                   exponentials_of_rows<C>(
+                       end - begin, classes,
+                       [&](int64_t i, int64_t place, C* to) {
+                         const T* row = x + (begin + i) * classes;
+                         largest[place] = finite_largest_of<C>(row, classes);
+                         for (int64_t j = 0; j < classes; ++j) to[j] = static_cast<C>(row[j]) - largest[place];
+                       },
+                       [&](int64_t i, int64_t place, const C* e) {
+                         finish(begin + i, {largest[place], std::log(sum_of(e, classes))});
+                       });
                  });
     label::write_reduced<T, C>(losses, weights, reduction, out, out_total);
   });
@@ -114,8 +164,36 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
     const T* w = weight.defined() ? static_cast<const T*>(weight.data_ptr()) : nullptr;
     const double* normaliser = static_cast<const double*>(log_normaliser.data_ptr());
     T* o = static_cast<T*>(out.data_ptr());
+    // How far the target is from the normaliser.
+    const auto of_target = [&](int64_t r, int64_t t) {
+      return static_cast<C>(static_cast<double>(static_cast<C>(x[r * classes + t])) - normaliser[r]);
+    };
+    const auto few = [&](int64_t begin, int64_t end) {
+      exponentials_of_rows<C>(
+          end - begin, classes + 1,
+          [&](int64_t i, int64_t, C* to) {
+            const int64_t r = begin + i, t = labels[static_cast<size_t>(r)];
+            const auto [large, small] = Shift<C>(normaliser[r]);
+            for (int64_t j = 0; j < classes; ++j) to[j] = (static_cast<C>(x[r * classes + j]) - large) - small;
+            to[classes] = t == ignore_index ? C(0) : of_target(r, t);
+          },
+          [&](int64_t i, int64_t, C* p) {
+            const int64_t r = begin + i, t = labels[static_cast<size_t>(r)];
+            T* result = o + r * classes;
+            if (t == ignore_index) {
+              std::fill(result, result + classes, T(C(0)));
+              return;
+            }
+            const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
+            const C at_target = p[classes];
+            for (int64_t j = 0; j < classes; ++j) result[j] = T(p[j] * factor);
+            p[t] = 0;
+            result[t] = T(-(at_target > C(0.5) ? sum_of(p, classes) : C(1) - at_target) * factor);
+          });
+    };
     parallel_for(
         0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
+          if (classes > 0 && classes <= kFewClasses) return few(begin, end);
           for (int64_t r = begin; r < end; ++r) {
             const int64_t t = labels[static_cast<size_t>(r)];
             T* result = o + r * classes;
@@ -125,8 +203,7 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
             }
             const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
             // 1 - p[target]: where that would round most of it away, the sum of the others.
-            const C at_target =
-                math::exp(static_cast<C>(static_cast<double>(static_cast<C>(x[r * classes + t])) - normaliser[r]));
+            const C at_target = math::exp(of_target(r, t));
             const bool sums = at_target > C(0.5);
             C others = sums ? C(0) : C(1) - at_target;
             exponentials(x + r * classes, classes, normaliser[r], [&](C* p, int64_t first, int64_t length) {

@@ -189,13 +189,13 @@ struct Adam {
     plan.variant = number(o[kAmsgrad]) != 0;
     prepare_moments(plan, o[kBeta1], o[kBeta2], o[kEps]);
     plan.c[4] = o[kLr] / (1 - power(o[kBeta1], step));
-    plan.c[5] = root(1 - power(o[kBeta2], step));
+    plan.c[5] = 1 / root(1 - power(o[kBeta2], step));  // a quotient of each element would be a third of the loop
   }
   template <int kVariant, class C>
   TG_HD static void update(C& p, C& g, C* s, const C* c) {
     update_moments(g, s, c);
     if constexpr (kVariant == 1) s[2] = larger(s[2], s[1]);
-    p = p - c[4] * s[0] / (root(s[1 + kVariant]) / c[5] + c[3]);
+    p = p - c[4] * s[0] / (root(s[1 + kVariant]) * c[5] + c[3]);
   }
 };
 
@@ -337,14 +337,14 @@ struct NAdam : OneLoop<2> {
     const S product = state.rounded(state.values[1] * state.rounded(mu));
     state.values[1] = product;
     prepare_moments(plan, o[kBeta1], o[kBeta2], o[kEps]);
-    plan.c[4] = root(1 - power(o[kBeta2], step));
+    plan.c[4] = 1 / root(1 - power(o[kBeta2], step));
     plan.c[5] = o[kLr] * (1 - mu) / (1 - product);
     plan.c[6] = o[kLr] * next / (1 - product * next);
   }
   template <int kVariant, class C>
   TG_HD static void update(C& p, C& g, C* s, const C* c) {
     update_moments(g, s, c);
-    p = p - (c[5] * g + c[6] * s[0]) / (root(s[1]) / c[4] + c[3]);
+    p = p - (c[5] * g + c[6] * s[0]) / (root(s[1]) * c[4] + c[3]);
   }
 };
 

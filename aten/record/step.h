@@ -126,7 +126,13 @@ class TG_API Step {
   MemoryUse memory_use_;
   std::vector<std::function<bool()>> hold_, same_clears_;
   size_t last_update_ = 0;  // the host call after which all that was updated early is done
-  std::vector<int> memory_, results_, written_, read_second_;  // slots; those that both parts use
+  std::vector<int> memory_, fed_, results_, written_, read_second_;  // slots; those that both parts use
+  struct Known {
+    const StorageImpl* storage;
+    const void* data;
+    size_t nbytes;
+  };
+  std::vector<Known> places_;  // of memory_, where it must still be: apart from the slots, which are large
   std::vector<Tensor> held_;                                   // the arguments, between the parts
   TensorSpan feeds_;                                           // those of the part that runs, from first_feed_ on
   size_t first_feed_ = 0;

@@ -15,89 +15,16 @@
 #include "tapegrad/bindings/autograd/autograd_types.h"
 #include "tapegrad/bindings/functions.h"
 #include "tapegrad/bindings/interpreter/dict_version.h"
+#include "tapegrad/bindings/nn/optimizer_groups.h"
 #include "tapegrad/bindings/record/tree.h"
 #include "tapegrad/c10/device/device_interface.h"
 #include "tapegrad/nn/optim/fused.h"
 
 namespace tapegrad::python {
+
+using namespace optimizer_groups;
+
 namespace {
-
-PyObject* intern(const char* text) { return check(PyUnicode_InternFromString(text)); }
-
-// A rule with the keys under which Python holds its options and state, interned at first use.
-struct BoundRule {
-  const nn::Rule* rule;
-  std::vector<PyObject*> options, scalars;
-  mutable std::vector<std::pair<const char*, PyObject*>> tensors;  // by the address of the name
-
-  PyObject* tensor_key(const char* name) const {
-    for (const auto& [known, key] : tensors)
-      if (known == name) return key;
-    return tensors.emplace_back(name, intern(name)).second;
-  }
-};
-
-const BoundRule& bound_rule(PyObject* name) {
-  static const std::vector<BoundRule> all = [] {
-    std::vector<BoundRule> made;
-    for (const nn::Rule& rule : nn::optimizer_rules()) {
-      BoundRule& bound = made.emplace_back();
-      bound.rule = &rule;
-      for (const nn::rules::Option& option : rule.options) bound.options.push_back(intern(option.name));
-      for (const char* scalar : rule.scalars) bound.scalars.push_back(intern(scalar));
-    }
-    return made;
-  }();
-  TG_CHECK(PyUnicode_Check(name), Type, "optimizer: expected the name of a rule: got {}", Py_TYPE(name)->tp_name);
-  return all[static_cast<size_t>(nn::optimizer_rule(PyUnicode_AsUTF8(name)).index)];
-}
-
-template <Text kText>
-PyObject* key() {
-  static PyObject* const interned = intern(kText.text);
-  return interned;
-}
-
-// Borrowed; null when absent.
-PyObject* find(PyObject* dict, PyObject* key) {
-  PyObject* value = PyDict_GetItemWithError(dict, key);
-  if (value == nullptr && PyErr_Occurred()) throw_python_error();
-  return value;
-}
-
-PyObject* get(PyObject* dict, PyObject* key, const char* op) {
-  PyObject* value = find(dict, key);
-  if (value == nullptr) TG_THROW(Key, "{}: the parameter group has no entry '{}'", op, PyUnicode_AsUTF8(key));
-  return value;
-}
-
-void require(bool condition, const char* op, const char* what, PyObject* got) {
-  TG_CHECK(condition, Type, "{}: expected {}: got {}", op, what, Py_TYPE(got)->tp_name);
-}
-
-std::vector<Tensor> tensors_in(PyObject* list, const char* op) {
-  require(PyList_Check(list), op, "a list of tensors", list);
-  std::vector<Tensor> tensors;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
-    PyObject* t = PyList_GET_ITEM(list, i);
-    require(is_tensor(t), op, "a tensor", t);
-    tensors.push_back(unwrap(t));
-  }
-  return tensors;
-}
-
-bool flag(PyObject* dict, PyObject* key) {
-  PyObject* value = find(dict, key);
-  if (value == nullptr) return false;
-  const int truth = PyObject_IsTrue(value);
-  check_status(truth);
-  return truth != 0;
-}
-
-const Tensor* gradient_of(const Tensor& param) {
-  const autograd::AutogradMeta* meta = autograd::meta(param);
-  return meta && meta->grad.defined() ? &meta->grad : nullptr;
-}
 
 // The state dictionary of a parameter; made, and entered, when there is none.
 PyRef state_of(PyObject* state, PyObject* param) {
@@ -143,10 +70,6 @@ struct State {
   Tensor kept[nn::kMaxScalars];
   float* numbers[nn::kMaxScalars] = {};  // where those that are plain tensors lie, as PyTorch keeps them
 };
-
-float* plain_number(const Tensor& t) {
-  return t.dtype() == DType::float32 && t.is_cpu() && t.numel() == 1 ? t.data<float>() : nullptr;
-}
 
 // Numbers that are no tensors come from older files.
 void read_scalars(State& state, const BoundRule& bound, nn::rules::Scalars<double>& scalars) {
@@ -208,71 +131,6 @@ void place_scalars(const State& state, const BoundRule& bound, nn::StepEntry& en
     entry.counts[i] = made;
     const PyRef object = own(wrap(made));
     check_status(PyDict_SetItem(state.dict.get(), bound.scalars[i], object.get()));
-  }
-}
-
-// The options of a group in the order of a rule; where one is a tensor, the tensor as well.
-struct Options {
-  std::array<double, nn::kMaxOptions> numbers{};
-  std::array<Tensor, nn::kMaxOptions> tensors;
-
-  // kNumbers: tensors are read. kBoth: they are kept as well. kOfDevices: those of devices are kept, and not read.
-  enum Tensors { kNumbers, kBoth, kOfDevices };
-
-  Options(PyObject* group, const BoundRule& bound, Tensors which) {
-    const nn::Rule& rule = *bound.rule;
-    for (size_t i = 0; i < bound.options.size(); ++i) {
-      const nn::rules::Option& option = rule.options[i];
-      PyObject* value = find(group, bound.options[i]);
-      if (value == nullptr) {
-        if (option.absent == nn::rules::Option::kNeeded)
-          TG_THROW(Key, "{}: the parameter group has no entry '{}'", rule.name, option.name);
-        numbers[i] = option.absent;
-        continue;
-      }
-      PyRef item;
-      if (option.item >= 0) {
-        require(PySequence_Check(value), rule.name, "a pair of numbers", value);
-        item = own(PySequence_GetItem(value, option.item));
-        value = item.get();
-      }
-      if (is_tensor(value) && (which == kBoth || (which == kOfDevices && unwrap(value).is_cuda())))
-        tensors[i] = unwrap(value);
-      if (which == kOfDevices && tensors[i].defined()) continue;
-      if (option.absent != nn::rules::Option::kNeeded) {
-        const int truth = PyObject_IsTrue(value);
-        check_status(truth);
-        numbers[i] = truth;
-      } else {
-        // What is kept as a tensor has its gradient there, so its value may be read.
-        const PyRef number = tensors[i].defined() ? own(wrap(tensors[i].detach())) : PyRef::borrow(value);
-        numbers[i] = to_double(number.get(), {rule.name, option.name});
-      }
-    }
-  }
-  bool has_tensors() const {
-    return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) { return t.defined(); });
-  }
-  // The numbers of tensors that were not read.
-  void read(const nn::Rule& rule) {
-    for (size_t i = 0; i < rule.options.size(); ++i)
-      if (tensors[i].defined()) numbers[i] = tensors[i].item<double>();
-  }
-};
-
-struct Call {
-  PyObject* groups;
-  PyObject* state;
-};
-
-template <class F>  // f(group, list of parameters)
-void for_groups(const Call& call, const char* op, F&& f) {
-  for (Py_ssize_t g = 0; g < PyList_GET_SIZE(call.groups); ++g) {
-    PyObject* group = PyList_GET_ITEM(call.groups, g);
-    require(PyDict_Check(group), op, "a dictionary as parameter group", group);
-    PyObject* params = get(group, key<"params">(), op);
-    require(PyList_Check(params), op, "a list of parameters", params);
-    f(group, params);
   }
 }
 
@@ -435,19 +293,19 @@ class GroupsRead {
   // handle.
   bool step() {
     for (Group& group : read_)
-      for (const nn::StepEntry& e : group.entries) {
+      for (size_t i = 0; i < group.entries.size(); ++i) {
+        const nn::StepEntry& e = group.entries[i];
         const Tensor* grad = gradient_of(e.param);
+        group.numbers[i] = {};
         if (grad == nullptr) continue;
-        if (grad->is_sparse() || !e.param.is_cpu()) return false;
-        for (size_t k = 0; k < bound_.scalars.size(); ++k)
-          if (plain_number(e.counts[k]) == nullptr) return false;
+        if (grad->is_sparse() || !e.param.is_cpu() || !find_numbers(e, group.numbers[i])) return false;
       }
     const Flag taken(busy_);  // other threads may run while a long step does
     for (Group& group : read_) {
       const Gradients none_left{group.entries};
-      for (nn::StepEntry& e : group.entries) begin(e);
+      for (size_t i = 0; i < group.entries.size(); ++i) begin(group.entries[i], group.numbers[i]);
       take(group, group.entries);
-      for (const nn::StepEntry& e : group.entries) end(e);
+      for (size_t i = 0; i < group.entries.size(); ++i) end(group.entries[i], group.numbers[i]);
     }
     return true;
   }
@@ -457,12 +315,14 @@ class GroupsRead {
     for (; i >= group->entries.size(); ++group) i -= group->entries.size();
     const std::span<nn::StepEntry> one(&group->entries[i], 1);
     const Gradients none_left{one};
-    begin(one[0]);
+    Numbers& numbers = group->numbers[i];
+    if (!find_numbers(one[0], numbers)) numbers = {};
+    begin(one[0], numbers);
     if (!one[0].grad.defined()) return;
     const NoGradGuard no_grad;
     const autograd::SiteGuard no_site(0);  // which would be asked of Python
     take(*group, one);
-    end(one[0]);
+    end(one[0], numbers);
   }
   template <class F>
   void for_entries(F&& f) const {
@@ -471,12 +331,14 @@ class GroupsRead {
   }
 
  private:
+  using Numbers = std::array<float*, nn::kMaxScalars>;
   struct Group {
     SharedObjectPtr dict;
     uint64_t version;
     PyObject* params;  // a list, the dictionary's
     std::array<double, nn::kMaxOptions> options;
     std::vector<nn::StepEntry> entries;  // with gradients while a step is taken; `counts` are the numbers of the state
+    std::vector<Numbers> numbers;        // where they lie while a step is taken
   };
   struct Flag {
     bool& flag;
@@ -490,16 +352,24 @@ class GroupsRead {
     }
   };
 
-  void begin(nn::StepEntry& e) const {
+  // False where one is no plain number.
+  bool find_numbers(const nn::StepEntry& e, Numbers& to) const {
+    bool all = true;
+    for (size_t k = 0; k < bound_.scalars.size(); ++k) all = (to[k] = plain_number(e.counts[k])) != nullptr && all;
+    return all;
+  }
+  void begin(nn::StepEntry& e, const Numbers& numbers) const {
     const Tensor* grad = gradient_of(e.param);
     if (grad == nullptr) return;
+    for (size_t k = 0; k < bound_.scalars.size(); ++k) {
+      if (numbers[k] == nullptr) return;  // another thread has set the gradient since
+      e.scalars.values[k] = *numbers[k];
+    }
     e.grad = *grad;
-    for (size_t k = 0; k < bound_.scalars.size(); ++k) e.scalars.values[k] = *plain_number(e.counts[k]);
   }
-  void end(const nn::StepEntry& e) const {
+  void end(const nn::StepEntry& e, const Numbers& numbers) const {
     if (!e.grad.defined()) return;
-    for (size_t k = 0; k < bound_.scalars.size(); ++k)
-      *plain_number(e.counts[k]) = static_cast<float>(e.scalars.values[k]);
+    for (size_t k = 0; k < bound_.scalars.size(); ++k) *numbers[k] = static_cast<float>(e.scalars.values[k]);
   }
   void take(const Group& group, std::span<nn::StepEntry> entries) const {
     nn::fused_step(*bound_.rule, {group.options.data(), bound_.options.size()}, {}, entries);
@@ -560,7 +430,8 @@ class GroupsRead {
     const Options options(dict, bound_, Options::kBoth);
     if (options.has_tensors()) return false;
     const nn::rules::StateTensors kept = bound_.rule->states(options.numbers.data());
-    Group& group = read_.emplace_back(Group{share(dict), dict_version(dict), params, options.numbers, {}});
+    Group& group = read_.emplace_back(Group{share(dict), dict_version(dict), params, options.numbers, {}, {}});
+    group.numbers.resize(static_cast<size_t>(PyList_GET_SIZE(params)));
     lasts = lasts && group.version != 0;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
       PyObject* object = PyList_GET_ITEM(params, i);
@@ -599,12 +470,48 @@ class GroupsRead {
   bool busy_ = false;
 };
 
+// The lists of parameters in an optimizer's groups, which are looked for anew where one of the dictionaries has changed
+// since. Needs the GIL.
+class ParameterLists {
+ public:
+  explicit ParameterLists(SharedObjectPtr groups) : groups_(std::move(groups)) {}
+  // f(list).
+  template <class F>
+  void each(const char* op, F&& f) {
+    if (!is_same()) {
+      known_.clear();
+      for_groups({groups_->get(), nullptr}, op,
+                 [&](PyObject* group, PyObject* params) { known_.push_back({group, dict_version(group), params}); });
+    }
+    for (size_t g = 0; g < known_.size(); ++g) f(PyRef::borrow(known_[g].params).get());
+  }
+
+ private:
+  // All borrowed: a dictionary of this version is this one, and has the list.
+  struct Known {
+    PyObject* dict;
+    uint64_t version;
+    PyObject* params;
+  };
+  bool is_same() const {
+    PyObject* groups = groups_->get();
+    if (known_.empty() || static_cast<size_t>(PyList_GET_SIZE(groups)) != known_.size()) return false;
+    for (size_t g = 0; g < known_.size(); ++g)
+      if (const Known& k = known_[g]; PyList_GET_ITEM(groups, static_cast<Py_ssize_t>(g)) != k.dict ||
+                                      k.version == 0 || dict_version(k.dict) != k.version)
+        return false;
+    return true;
+  }
+  SharedObjectPtr groups_;
+  std::vector<Known> known_;
+};
+
 // The parameters of an optimizer as they were.
 class ParametersSeen {
  public:
   // Gives what is done to each, with no parts of it.
-  ParametersSeen(const SharedObjectPtr& groups, record::HostParts& parts) : groups_(groups) {
-    for_groups({groups->get(), nullptr}, "optimizer", [&](PyObject*, PyObject* params) {
+  ParametersSeen(const SharedObjectPtr& groups, record::HostParts& parts) : lists_(groups) {
+    lists_.each("optimizer", [&](PyObject* params) {
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i)
         if (PyObject* object = PyList_GET_ITEM(params, i); is_tensor(object)) {
           parts.parts.push_back({unwrap(object), {}, {}});
@@ -613,10 +520,10 @@ class ParametersSeen {
     });
   }
   // Whether they are these, in this order, whatever their groups. Needs the GIL.
-  bool hold() const {
+  bool hold() {
     size_t at = 0;
     bool same = true;
-    for_groups({groups_->get(), nullptr}, "optimizer", [&](PyObject*, PyObject* params) {
+    lists_.each("optimizer", [&](PyObject* params) {
       for (Py_ssize_t i = 0; same && i < PyList_GET_SIZE(params); ++i) {
         PyObject* object = PyList_GET_ITEM(params, i);
         same = at < seen_.size() && is_tensor(object) && unwrap(object).is_same(seen_[at++]);
@@ -626,7 +533,7 @@ class ParametersSeen {
   }
 
  private:
-  SharedObjectPtr groups_;
+  ParameterLists lists_;
   std::vector<Tensor> seen_;
 };
 
@@ -646,7 +553,7 @@ bool holds(F&& f) {
 record::HostParts step_parts(const BoundRule& bound, const SharedObjectPtr& groups, const SharedObjectPtr& states) {
   const GilGuard gil;
   record::HostParts made;
-  const ParametersSeen seen(groups, made);
+  ParametersSeen seen(groups, made);
   const auto read = std::make_shared<GroupsRead>(bound, groups, states);
   if (!read->refresh()) return made;
   size_t i = 0;
@@ -657,7 +564,7 @@ record::HostParts step_parts(const BoundRule& bound, const SharedObjectPtr& grou
     made.parts[i].run = [read, i] { read->take_apart(i); };
     ++i;
   });
-  made.hold = [read, seen] { return holds([&] { return seen.hold() && read->refresh(); }); };
+  made.hold = [read, seen]() mutable { return holds([&] { return seen.hold() && read->refresh(); }); };
   return made;
 }
 
@@ -711,45 +618,43 @@ PyObject* zero_grad(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   const int set_to_none = PyObject_IsTrue(args[1]);
   check_status(set_to_none);
   const NoGradGuard no_grad;
-  const auto clear = [set_to_none](PyObject* groups) {
-    for_groups({groups, nullptr}, kOp, [&](PyObject*, PyObject* params) {
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
-        PyObject* object = PyList_GET_ITEM(params, i);
-        require(is_tensor(object), kOp, "a tensor as parameter", object);
-        const Tensor& param = unwrap(object);
-        const Tensor* grad = gradient_of(param);
-        if (grad == nullptr) continue;
-        if (set_to_none) {
-          param.set_grad(Tensor());
-        } else if (grad->is_sparse()) {
-          const Tensor none = raw::narrow(sparse::indices(*grad), 1, 0, 0);
-          param.set_grad(sparse::make(none, raw::narrow(sparse::values(*grad), 0, 0, 0), grad->sizes(), true));
-        } else if (grad->requires_grad()) {
-          const Tensor zeroed = grad->detach();
-          zeroed.zero_();
-          param.set_grad(zeroed);
-        } else {
-          grad->zero_();
-        }
+  const auto clear = [set_to_none](PyObject* params) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
+      PyObject* object = PyList_GET_ITEM(params, i);
+      require(is_tensor(object), kOp, "a tensor as parameter", object);
+      const Tensor& param = unwrap(object);
+      const Tensor* grad = gradient_of(param);
+      if (grad == nullptr) continue;
+      if (set_to_none) {
+        param.set_grad(Tensor());
+      } else if (grad->is_sparse()) {
+        const Tensor none = raw::narrow(sparse::indices(*grad), 1, 0, 0);
+        param.set_grad(sparse::make(none, raw::narrow(sparse::values(*grad), 0, 0, 0), grad->sizes(), true));
+      } else if (grad->requires_grad()) {
+        const Tensor zeroed = grad->detach();
+        zeroed.zero_();
+        param.set_grad(zeroed);
+      } else {
+        grad->zero_();
       }
-    });
+    }
   };
   if (TG_LIKELY(!record::active())) {
-    clear(args[0]);
+    for_groups({args[0], nullptr}, kOp, [&](PyObject*, PyObject* params) { clear(params); });
     Py_RETURN_NONE;
   }
   const auto groups = share(args[0]);
-  const auto run = [clear, groups] {
+  const auto run = [clear, lists = std::make_shared<ParameterLists>(groups)] {
     const GilGuard gil;
     const NoGradGuard no_grad;
-    clear(groups->get());
+    lists->each(kOp, clear);
   };
   record::host_call(kOp, {args[0], set_to_none ? args[0] : nullptr}, run, /*repeatable=*/true, [groups, set_to_none] {
     const GilGuard gil;
     record::HostParts made;
-    const ParametersSeen seen(groups, made);
+    ParametersSeen seen(groups, made);
     for (record::HostPart& part : made.parts) part.clears = set_to_none != 0;
-    made.hold = [seen] { return holds([&] { return seen.hold(); }); };
+    made.hold = [seen]() mutable { return holds([&] { return seen.hold(); }); };
     return made;
   });
   Py_RETURN_NONE;

@@ -24,6 +24,8 @@
 
 namespace tapegrad::python {
 
+PyTypeObject* replays_type = nullptr;
+
 std::vector<Tensor> unwrapped(const std::vector<PyObject*>& objects) {
   std::vector<Tensor> tensors;
   tensors.reserve(objects.size());
@@ -43,7 +45,7 @@ struct RecordedBackward final : autograd::Node {
   }
 };
 
-PyTypeObject *recorder_type = nullptr, *recording_type = nullptr, *replays_type = nullptr;
+PyTypeObject *recorder_type = nullptr, *recording_type = nullptr;
 
 bool has_hooks(const Recording& recording);
 
@@ -478,7 +480,8 @@ bool goes(const Plan& plan, const std::vector<record::Condition>& way) {
 bool fits(const Plan& plan, PyObject* args, std::vector<PyObject*>& objects, std::vector<Tensor>& feeds) {
   objects.clear();
   if (!(plan.settings == Settings{}) || !plan.arguments.matches(args, objects)) return false;
-  feeds = unwrapped(objects);
+  feeds.clear();
+  for (PyObject* o : objects) feeds.push_back(unwrap(o));
   return plan.step.fits(feeds);
 }
 
@@ -498,6 +501,20 @@ struct Leave {
   ~Leave() {
     if (wanted) step.leave();
   }
+};
+
+// The arguments of a call, borrowed, and as tensors: in the memory of the call before, unless that is in use.
+struct Given {
+  explicit Given(Replays& r) : objects(std::move(r.objects)), feeds(std::move(r.feeds)), replays(r) {}
+  ~Given() {
+    objects.clear();
+    feeds.clear();
+    replays.objects = std::move(objects);
+    replays.feeds = std::move(feeds);
+  }
+  std::vector<PyObject*> objects;
+  std::vector<Tensor> feeds;
+  Replays& replays;
 };
 
 // None where it goes on in another way than it was recorded: `way` is what is known of it then.
@@ -543,16 +560,18 @@ void drop(Replays& replays, const std::shared_ptr<Plan>& plan) {
   replays.natives.remove_if([&](const auto& native) { return native->watch == plan->watch; });
 }
 
+}  // namespace
+
 // run((args, kwargs))
-PyObject* replays_run(PyObject* self, PyObject* args) {
+PyObject* run_replays(PyObject* self, PyObject* args) {
   TG_PY_TRY
   auto& replays = unbox<Replays>(self);
   replays.sizes.clear();
   if ((modes() & ~uint32_t{kModeNoGrad}) != 0 || autograd::anomaly_enabled() || (override_modes != 0 && mode_is_on()))
     return miss(replays, "a mode is on");
   if (is_captured()) return miss(replays, "a mode is on");  // by the program, in a graph of its own
-  std::vector<PyObject*> objects;
-  std::vector<Tensor> feeds;
+  Given given(replays);
+  auto& [objects, feeds, _] = given;
   std::vector<record::Condition> way;
   size_t diverged = 0;
   bool added = false;
@@ -612,6 +631,8 @@ PyObject* replays_run(PyObject* self, PyObject* args) {
   return miss(replays, aside.empty() ? "" : aside + " has changed");
   TG_PY_CATCH
 }
+
+namespace {
 
 // check((args, kwargs)): whether a plan could be replayed now; as run() finds out, and nothing more.
 PyObject* replays_check(PyObject* self, PyObject* args) {
@@ -731,7 +752,7 @@ int replays_drop(PyObject* self) {
 }
 
 PyMethodDef replays_methods[] = {
-    {"run", replays_run, METH_O, "Replays the call with (args, kwargs), or returns NotImplemented."},
+    {"run", run_replays, METH_O, "Replays the call with (args, kwargs), or returns NotImplemented."},
     {"add", replays_add, METH_VARARGS,
      "Keeps a recording as a plan within a budget, used while the watch sees no change."},
     {"audit", replays_audit, METH_O,
@@ -773,7 +794,7 @@ bool init_record(PyObject* module) {
                            {Py_tp_clear, replays_drop},
                            {Py_tp_methods, replays_methods},
                            {Py_tp_getset, replays_properties}});
-  return recorder_type && recording_type && replays_type && init_watch(module);
+  return recorder_type && recording_type && replays_type && init_watch(module) && init_called(module);
 }
 
 }  // namespace tapegrad::python

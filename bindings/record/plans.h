@@ -109,6 +109,8 @@ struct Replays {
   int64_t unused = 0;           // of them those in a row that served one call,
   int64_t without = 0;          // and the calls since that ran eagerly for that
   int64_t count = 0;            // of all replays
+  std::vector<PyObject*> objects;  // no more than memory for the next call,
+  std::vector<Tensor> feeds;       // both empty
 };
 
 // For Python's collector: a recorded function, what it watches and what holds the function form circles.
@@ -125,6 +127,11 @@ std::vector<Tensor> leaves_of(const std::vector<Tensor>& outputs, uint64_t first
 std::vector<Tensor> unwrapped(const std::vector<PyObject*>& objects);
 // A replay does not change what an argument looks like (t_, resize_): steps that do are refused.
 void refuse_other_geometry(Recorder& recorder, const std::vector<PyRef>& feeds);
+
+extern PyTypeObject* replays_type;  // tapegrad._C._Replays
+// _Replays.run((args, kwargs)): the result of a replay, or NotImplemented.
+PyObject* run_replays(PyObject* replays, PyObject* call);
+bool init_called(PyObject* module);
 
 // Whether the program captures what this thread does in a graph of a device.
 bool is_captured();

@@ -33,11 +33,14 @@ TG_COLD void refuse_entry(const char* op, const Tensor& param, const Tensor& oth
            op, what, other.device(), param.device());
 }
 
-void check_entry(const char* op, const Tensor& param, const Tensor& other, const char* what) {
-  const TensorImpl &a = *param.impl(), &b = *other.impl();
+bool is_alike(const TensorImpl& a, const TensorImpl& b) {
   bool alike = a.ndim() == b.ndim() && a.dtype() == b.dtype() && a.device() == b.device();
   for (int d = 0; alike && d < a.ndim(); ++d) alike = a.size(d) == b.size(d);
-  if (TG_UNLIKELY(!alike)) refuse_entry(op, param, other, what);
+  return alike;
+}
+
+void check_entry(const char* op, const Tensor& param, const Tensor& other, const char* what) {
+  if (TG_UNLIKELY(!is_alike(*param.impl(), *other.impl()))) refuse_entry(op, param, other, what);
 }
 
 // The loops walk memory in one run per tensor, so all tensors of an entry must lie in memory in the same order.
@@ -202,6 +205,45 @@ class Constants {
   rules::Plan<double> plan_;
 };
 
+// Whether all tensors of an entry lie in the CPU's memory one element behind the other.
+bool is_plain(const StepEntry& e, int states) {
+  const TensorImpl& param = *e.param.impl();
+  const auto goes_with = [&](const Tensor& t) { return t.impl()->is_contiguous() && is_alike(param, *t.impl()); };
+  if (e.planned || !param.device().is_cpu() || !param.is_contiguous() || !goes_with(e.grad)) return false;
+  if (!is_floating_point(param.dtype()) && !is_complex(param.dtype())) return false;
+  for (int k = 0; k < states; ++k)
+    if (!goes_with(e.states[k])) return false;
+  return true;
+}
+
+// A step of few elements, whose preparation would take longer than its loops. False, and nothing done, where it is
+// none.
+bool take_small_step(const Rule& rule, std::span<const double> options, std::span<StepEntry> entries, int states) {
+  int64_t left = kGrain;
+  for (const StepEntry& e : entries)
+    if (e.grad.defined() && (!is_plain(e, states) || (left -= e.param.numel()) < 0)) return false;
+  const uint32_t site = autograd::current_site();
+  const optim::RuleKernel kernel = optim::cpu_steps();
+  Constants constants(rule, options);
+  RuleRun run{};
+  for (StepEntry& e : entries) {
+    if (!e.grad.defined()) continue;
+    TensorImpl& param = *e.param.impl();
+    constants.prepare(e.scalars, run.plan);
+    const bool pairs = is_complex(param.dtype());
+    run.n = pairs ? 2 * param.numel() : param.numel();
+    run.param = param.data();
+    run.grad = e.grad.impl()->data();
+    param.bump_version(rule.name, site);
+    for (int k = 0; k < states; ++k) {
+      run.states[k] = e.states[k].impl()->data();
+      e.states[k].impl()->bump_version(rule.name, site);
+    }
+    if (run.n > 0) kernel(rule.index, pairs ? to_real(param.dtype()) : param.dtype(), run);
+  }
+  return true;
+}
+
 // The steps that devices plan themselves: where their plans are to lie, and what the plans are made from.
 class Plans {
  public:
@@ -333,6 +375,7 @@ void fused_step(const Rule& rule, std::span<const double> options, std::span<con
   check_found_inf(rule, entries, found_inf);
   const NoGradGuard no_grad;
   const rules::StateTensors states = rule.states(options.data());
+  if (found_inf.empty() && take_small_step(rule, options, entries, states.n)) return;
   Layouts layouts(rule.name);
   Batches batches(entries.size());
   Plans plans(entries.size(), options, tensors);

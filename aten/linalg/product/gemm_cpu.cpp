@@ -4,6 +4,7 @@
 #include "tapegrad/aten/linalg/blas/blas.h"
 #include "tapegrad/aten/linalg/product/gemm.h"
 #include "tapegrad/aten/linalg/product/skinny.h"
+#include "tapegrad/aten/linalg/product/small.h"
 #include "tapegrad/aten/onednn/product.h"
 #include "tapegrad/aten/tensor.h"
 #include "tapegrad/c10/threads/serial_for.h"
@@ -243,6 +244,8 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, compute_t<T> alpha, MatrixRef<T>
     round_tile(m, n, alpha, {sums, n, 1}, beta, c, ldc);
   } else if constexpr (kHasBlas<T>) {
     if (m * n * k <= 64) return gemm_plain<T>(m, n, k, alpha, a, b, beta, c, ldc);
+    if constexpr (std::is_same_v<T, float>)
+      if (small_product(m, n, k, alpha, a, b, beta, c, ldc)) return;
     if (const int64_t depth = k <= kLeastDepth ? k : depth_of_call(m, n); k > depth) {
       for (int64_t p = 0; p < k; p += depth) {
         if (p > 0) check_interrupt();

@@ -39,10 +39,11 @@ def stance(name: str | None = None) -> str:
     before = _stance[0]
     if name is not None:
         _stance[0] = name
+        _C._RecordedCall._set_replaying(name == "default")
     return before
 
 
-class RecordedStep:
+class RecordedStep(_C._RecordedCall):
     """A function whose calls are replayed once two recordings of it were equal.
 
     Called like the function. A call with other dtypes or values of arguments that are no tensors is recorded anew; one with other sizes where
@@ -63,8 +64,6 @@ class RecordedStep:
         self.budget = parse_budget(memory)
         self.graphs = graphs
         self.name = name or getattr(function, "__qualname__", type(function).__name__)
-        self._replays = _C._Replays()
-        self._run = self._replays.run
         self._lock = threading.RLock()  # of all below; never held while the function runs
         self._pending: list = []  # recordings that wait for a second one, with what they watch and the code that ran
         self._waiting: list = []  # forward passes whose backward pass has not come
@@ -77,10 +76,6 @@ class RecordedStep:
         self._reasons: set[str] = set()
         self._notes: set[str] = set()
         _all.add(self)
-
-    def __call__(self, *args, **kwargs):
-        result = self._run((args, kwargs)) if _stance[0] == "default" else NotImplemented
-        return self._eager(args, kwargs) if result is NotImplemented else result
 
     def __get__(self, instance, owner=None):
         return self if instance is None else types.MethodType(self, instance)
@@ -133,6 +128,7 @@ class RecordedStep:
         return "\n".join([*(lines or [f"{self.name}: no plan"]), *(f"  eager: {reason}" for reason in sorted(self._reasons))])
 
     def _eager(self, args, kwargs):
+        """What a call does that is not replayed."""
         if is_recording() or _stance[0] != "default":
             return self.function(*args, **kwargs)
         news = self._replays.reason == "news"
@@ -141,7 +137,7 @@ class RecordedStep:
                 self._note_chains(use)
         if self._waiting or news:
             self._take()
-            if (result := self._run((args, kwargs))) is not NotImplemented:
+            if (result := self._replays.run((args, kwargs))) is not NotImplemented:
                 return result
         grad = is_grad_enabled()
         why = self._replays.reason
