@@ -31,7 +31,8 @@ void exponentials(const T* x, int64_t n, double shift, F&& use) {
   C block[kBlock];
   for (int64_t first = 0; first < n; first += kBlock) {
     const int64_t length = std::min(kBlock, n - first);
-    blocks::map(length, block, [=](C value) { return math::exp((value - large) - small); }, x + first);
+    blocks::map(
+        length, block, [=](C value) { return math::exp((value - large) - small); }, x + first);
     use(block, first, length);
   }
 }
@@ -51,7 +52,8 @@ void exponentials_of_rows(int64_t rows, int64_t width, Fill&& fill, F&& use) {
     const int64_t whole = (length + blocks::kWidth - 1) / blocks::kWidth * blocks::kWidth;
     for (int64_t i = 0; i < many; ++i) fill(first + i, i, block + i * width);
     std::fill(block + length, block + whole, C(0));
-    blocks::map(whole, block, [](C value) { return math::exp(value); }, block);
+    blocks::map(
+        whole, block, [](C value) { return math::exp(value); }, block);
     for (int64_t i = 0; i < many; ++i) use(first + i, i, block + i * width);
   }
 }
@@ -191,31 +193,32 @@ void cross_entropy_backward_cpu(const Tensor& grad_output, const Tensor& input, 
             result[t] = T(-(at_target > C(0.5) ? sum_of(p, classes) : C(1) - at_target) * factor);
           });
     };
-    parallel_for(
-        0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)), [&](int64_t begin, int64_t end) {
-          if (classes > 0 && classes <= kFewClasses) return few(begin, end);
-          for (int64_t r = begin; r < end; ++r) {
-            const int64_t t = labels[static_cast<size_t>(r)];
-            T* result = o + r * classes;
-            if (t == ignore_index) {
-              std::fill(result, result + classes, T(C(0)));
-              continue;
-            }
-            const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
-            // 1 - p[target]: where that would round most of it away, the sum of the others.
-            const C at_target = math::exp(of_target(r, t));
-            const bool sums = at_target > C(0.5);
-            C others = sums ? C(0) : C(1) - at_target;
-            exponentials(x + r * classes, classes, normaliser[r], [&](C* p, int64_t first, int64_t length) {
-              if (sums) {
-                if (t >= first && t < first + length) p[t - first] = 0;
-                others += sum_of(p, length);
-              }
-              blocks::map(length, result + first, [factor](C e) { return e * factor; }, p);
-            });
-            result[t] = T(-others * factor);
-          }
-        });
+    parallel_for(0, rows, std::max<int64_t>(1, kGrain / std::max<int64_t>(classes, 1)),
+                 [&](int64_t begin, int64_t end) {
+                   if (classes > 0 && classes <= kFewClasses) return few(begin, end);
+                   for (int64_t r = begin; r < end; ++r) {
+                     const int64_t t = labels[static_cast<size_t>(r)];
+                     T* result = o + r * classes;
+                     if (t == ignore_index) {
+                       std::fill(result, result + classes, T(C(0)));
+                       continue;
+                     }
+                     const C factor = scale(r) * (w ? static_cast<C>(w[t]) : C(1));
+                     // 1 - p[target]: where that would round most of it away, the sum of the others.
+                     const C at_target = math::exp(of_target(r, t));
+                     const bool sums = at_target > C(0.5);
+                     C others = sums ? C(0) : C(1) - at_target;
+                     exponentials(x + r * classes, classes, normaliser[r], [&](C* p, int64_t first, int64_t length) {
+                       if (sums) {
+                         if (t >= first && t < first + length) p[t - first] = 0;
+                         others += sum_of(p, length);
+                       }
+                       blocks::map(
+                           length, result + first, [factor](C e) { return e * factor; }, p);
+                     });
+                     result[t] = T(-others * factor);
+                   }
+                 });
   });
 }
 

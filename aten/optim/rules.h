@@ -33,28 +33,15 @@ namespace tapegrad::optim::rules {
 TG_HD inline double number(double x) { return x; }
 TG_HD inline double narrow(double x) { return static_cast<double>(static_cast<float>(x)); }
 template <class C>
-  requires std::is_floating_point_v<C>
-TG_HD C root(C x) {
-  return std::sqrt(x);
-}
+requires std::is_floating_point_v<C> TG_HD C root(C x) { return std::sqrt(x); }
 template <class C>
-  requires std::is_floating_point_v<C>
-TG_HD C magnitude(C x) {
-  return std::abs(x);
-}
+requires std::is_floating_point_v<C> TG_HD C magnitude(C x) { return std::abs(x); }
 template <class C>
-  requires std::is_floating_point_v<C>
-TG_HD C larger(C a, C b) {
-  return a > b ? a : b;
-}
+requires std::is_floating_point_v<C> TG_HD C larger(C a, C b) { return a > b ? a : b; }
 template <class C>
-  requires std::is_floating_point_v<C>
-TG_HD C smaller(C a, C b) {
-  return a < b ? a : b;
-}
+requires std::is_floating_point_v<C> TG_HD C smaller(C a, C b) { return a < b ? a : b; }
 template <class C>
-  requires std::is_floating_point_v<C>
-TG_HD C by_sign(C x, C positive, C zero, C negative) {
+requires std::is_floating_point_v<C> TG_HD C by_sign(C x, C positive, C zero, C negative) {
   return x > C(0) ? positive : x < C(0) ? negative : zero;
 }
 TG_HD inline double power(double base, double exponent) { return std::pow(base, exponent); }

@@ -133,8 +133,8 @@ class TG_API Step {
     size_t nbytes;
   };
   std::vector<Known> places_;  // of memory_, where it must still be: apart from the slots, which are large
-  std::vector<Tensor> held_;                                   // the arguments, between the parts
-  TensorSpan feeds_;                                           // those of the part that runs, from first_feed_ on
+  std::vector<Tensor> held_;   // the arguments, between the parts
+  TensorSpan feeds_;           // those of the part that runs, from first_feed_ on
   size_t first_feed_ = 0;
   std::vector<Seen> seen_;                         // of read_second_, between the parts
   std::vector<std::array<PhiloxState, 2>> bases_;  // of each generator: where it stood when a part began

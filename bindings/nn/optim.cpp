@@ -480,8 +480,9 @@ class ParameterLists {
   void each(const char* op, F&& f) {
     if (!is_same()) {
       known_.clear();
-      for_groups({groups_->get(), nullptr}, op,
-                 [&](PyObject* group, PyObject* params) { known_.push_back({group, dict_version(group), params}); });
+      for_groups({groups_->get(), nullptr}, op, [&](PyObject* group, PyObject* params) {
+        known_.push_back({group, dict_version(group), params});
+      });
     }
     for (size_t g = 0; g < known_.size(); ++g) f(PyRef::borrow(known_[g].params).get());
   }
@@ -497,8 +498,8 @@ class ParameterLists {
     PyObject* groups = groups_->get();
     if (known_.empty() || static_cast<size_t>(PyList_GET_SIZE(groups)) != known_.size()) return false;
     for (size_t g = 0; g < known_.size(); ++g)
-      if (const Known& k = known_[g]; PyList_GET_ITEM(groups, static_cast<Py_ssize_t>(g)) != k.dict ||
-                                      k.version == 0 || dict_version(k.dict) != k.version)
+      if (const Known& k = known_[g]; PyList_GET_ITEM(groups, static_cast<Py_ssize_t>(g)) != k.dict || k.version == 0 ||
+                                      dict_version(k.dict) != k.version)
         return false;
     return true;
   }

@@ -102,13 +102,13 @@ constexpr const char* kOtherSizes = "its arguments have other sizes in each call
 struct Replays {
   std::list<std::shared_ptr<Plan>> plans;  // the one that was used last comes first
   std::list<std::shared_ptr<NativePlan>> natives;
-  std::weak_ptr<Plan> audited;  // of the last call, which runs eagerly for that
-  std::string reason;           // of the last call that was not replayed
-  std::string sizes;            // why other sizes than the recorded ones need a recording
-  int64_t made = 0;             // plans that were made without one,
-  int64_t unused = 0;           // of them those in a row that served one call,
-  int64_t without = 0;          // and the calls since that ran eagerly for that
-  int64_t count = 0;            // of all replays
+  std::weak_ptr<Plan> audited;     // of the last call, which runs eagerly for that
+  std::string reason;              // of the last call that was not replayed
+  std::string sizes;               // why other sizes than the recorded ones need a recording
+  int64_t made = 0;                // plans that were made without one,
+  int64_t unused = 0;              // of them those in a row that served one call,
+  int64_t without = 0;             // and the calls since that ran eagerly for that
+  int64_t count = 0;               // of all replays
   std::vector<PyObject*> objects;  // no more than memory for the next call,
   std::vector<Tensor> feeds;       // both empty
 };
