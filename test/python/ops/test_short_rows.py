@@ -144,3 +144,18 @@ def test_gradients_of_chosen_elements(name, n):
         values.backward(seed)
         mine.backward(tg.tensor(seed.numpy()))
     np.testing.assert_allclose(y.grad.numpy(), x.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_gradients_of_softmax(name, dtype):
+    """Rows and columns that do and do not fill whole lanes."""
+    kind, error = getattr(torch, dtype), {"float32": 1e-6, "float64": 1e-12, "bfloat16": 2e-2, "float16": 3e-3}[dtype]
+    shapes = [((3, n), 1) for n in (1, 31, 32, 33, 63, 64, 65, 97, 1000)] + [((2, 7, w), 1) for w in (1, 4, 31, 32, 33, 64, 65)] + [((40, 8), 0)]
+    for shape, dim in shapes:
+        x, seed = torch.randn(shape).to(kind), torch.randn(shape).to(kind)
+        exact = x.double().clone().requires_grad_()
+        getattr(exact, name)(dim).backward(seed.double())
+        mine, weight = (tg.tensor(t.double().numpy()).to(getattr(tg, dtype)) for t in (x, seed))
+        getattr(mine.requires_grad_(), name)(dim).backward(weight)
+        np.testing.assert_allclose(mine.grad.double().numpy(), exact.grad.numpy(), rtol=error, atol=error * 4, err_msg=f"{shape}")
