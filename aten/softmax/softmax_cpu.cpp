@@ -307,7 +307,8 @@ void backward(const Tensor& grad_output, const Tensor& output, int64_t dim, cons
       T* to = o + offset;
       if (layout == Layout::Row)
         return backward_strip<kLog, C>(from, result, to, e.n / kLanes, kLanes, e.n % kLanes, true);
-      if (layout == Layout::Columns && width == kLanes)
+      // Rows of columns that are pages apart share few places of the cache, and would be read twice from beyond it.
+      if (layout == Layout::Columns && width == kLanes && e.inner * static_cast<int64_t>(sizeof(T)) % 4096 != 0)
         return backward_strip<kLog, C>(from, result, to, e.n, e.inner, 0, false);
       tiles[0].load(layout, from, e, width, C(0));
       tiles[1].load(layout, result, e, width, C(0));

@@ -151,7 +151,7 @@ def test_gradients_of_chosen_elements(name, n):
 def test_gradients_of_softmax(name, dtype):
     """Rows and columns that do and do not fill whole lanes."""
     kind, error = getattr(torch, dtype), {"float32": 1e-6, "float64": 1e-12, "bfloat16": 2e-2, "float16": 3e-3}[dtype]
-    shapes = [((3, n), 1) for n in (1, 31, 32, 33, 63, 64, 65, 97, 1000)] + [((2, 7, w), 1) for w in (1, 4, 31, 32, 33, 64, 65)] + [((40, 8), 0)]
+    shapes = [((3, n), 1) for n in (1, 31, 32, 33, 63, 64, 65, 97, 1000)] + [((2, 7, w), 1) for w in (1, 4, 31, 32, 33, 64, 65, 1024, 2048)] + [((40, 8), 0)]
     for shape, dim in shapes:
         x, seed = torch.randn(shape).to(kind), torch.randn(shape).to(kind)
         exact = x.double().clone().requires_grad_()
