@@ -1,6 +1,7 @@
 // The vector functions that g++ calls when it vectorises a loop over sinf, cosf, ... : their names in the
 // vector function ABI (_ZGVeN16v_sinf: AVX-512, 16 lanes) as jumps to SLEEF's own (Sleef_sinf16_u10avx512f). The float
-// forms of exp, expm1, log, erf and tanh, powf with 16 lanes and fmodf with 8 and 16, are in vector_math_cpu.cpp.
+// forms of exp, expm1, log, erf and tanh, powf with 16 lanes, fmodf with 8 and 16 and fmod are in
+// vector_math_cpu.cpp.
 //
 // SLEEF's libsleefgnuabi defines these names, too, but so does glibc's libmvec, with four times the error: the first
 // one that a process loads is used by all libraries, and a mixture of both crashes in the dynamic linker. Hidden
@@ -70,6 +71,5 @@ TG_VECTOR_DOUBLE("pow", "vv", "_u10")
 TG_VECTOR_MATH("atan2", "vv", "_u10")
 TG_VECTOR_MATH("hypot", "vv", "_u05")
 TG_JUMP("_ZGVbN4vv_fmodf", "Sleef_fmodf4_avx2128")
-TG_VECTOR_DOUBLE("fmod", "vv", "_")
 
 #endif  // defined(__x86_64__)

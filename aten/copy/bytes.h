@@ -21,6 +21,13 @@ TG_INLINE void copy_blocks(char* to, const char* from, int64_t n) {
 
 }  // namespace detail
 
+// Whether memcpy of many bytes takes long. It is `rep movsb` in glibc, which on Zen 3 and 4 is slow where the target is
+// 1 to 15 bytes further in its page than the source: 400 KB take 116 us in place of 9 (Zen 4, glibc 2.36), as where a
+// row moves on by an element.
+TG_INLINE bool moves_slowly(const void* to, const void* from) {
+  return (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from) - 1) % 4096 < 15;
+}
+
 // n bytes to memory that does not overlap theirs, or is the same.
 TG_INLINE void copy_bytes(void* to, const void* from, int64_t n) {
 #if defined(__AVX512F__)
@@ -31,7 +38,7 @@ TG_INLINE void copy_bytes(void* to, const void* from, int64_t n) {
   constexpr int64_t kLong = 1024;
   char* t = static_cast<char*>(to);
   const char* f = static_cast<const char*>(from);
-  if (n > kLong || n < 8)
+  if (n < 8 || (n > kLong && !moves_slowly(to, from)))
     std::memcpy(to, from, static_cast<size_t>(n));
   else if (n >= kWidest)
     detail::copy_blocks<kWidest>(t, f, n);

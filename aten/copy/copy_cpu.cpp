@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "tapegrad/aten/copy/across.h"
-#include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/copy/convert.h"
+#include "tapegrad/aten/copy/run.h"
 #include "tapegrad/aten/copy/strided_loop.h"
 #include "tapegrad/aten/copy/tile.h"
 #include "tapegrad/aten/iterate/outputs.h"
@@ -20,27 +20,6 @@ namespace {
 constexpr int64_t kGrainBytes = 128 << 10;  // about 10 us of copying
 
 int64_t grain_of(size_t itemsize) { return kGrainBytes / static_cast<int64_t>(itemsize); }
-
-template <class T>
-void copy_run(char* to, int64_t ts, const char* from, int64_t fs, int64_t n) {
-  constexpr int64_t kSize = sizeof(T);
-  if (ts == kSize && fs == kSize) {
-    copy_bytes(to, from, n * kSize);
-  } else if (ts == kSize && fs == 0) {
-    const T value = *reinterpret_cast<const T*>(from);
-    T* t = reinterpret_cast<T*>(to);
-    for (int64_t i = 0; i < n; ++i) t[i] = value;
-  } else if (ts == kSize && fs == 2 * kSize) {  // a constant stride: vectors
-    T* __restrict t = reinterpret_cast<T*>(to);
-    const T* f = reinterpret_cast<const T*>(from);
-    for (int64_t i = 0; i < n; ++i) t[i] = f[2 * i];
-  } else if (ts == kSize) {
-    T* t = reinterpret_cast<T*>(to);
-    for (int64_t i = 0; i < n; ++i) t[i] = *reinterpret_cast<const T*>(from + i * fs);
-  } else {
-    for (int64_t i = 0; i < n; ++i) *reinterpret_cast<T*>(to + i * ts) = *reinterpret_cast<const T*>(from + i * fs);
-  }
-}
 
 // The dimension along which the source is dense while the target is not, or -1: then tiles pay.
 template <class T>

@@ -6,8 +6,9 @@
 #include "tapegrad/aten/functors/math.h"
 
 #if defined(__x86_64__) && !defined(__CUDACC__)
-// The vector form is our own (aten/vector_math_cpu.cpp).
+// The vector forms are our own (aten/vector_math_cpu.cpp).
 extern "C" TG_VECTORISED float fmodf(float, float) noexcept;
+extern "C" TG_VECTORISED double fmod(double, double) noexcept;
 #endif
 
 namespace tapegrad::fn {

@@ -51,27 +51,57 @@ struct Lines {
   int64_t inner_stride() const { return inner.strides[0][inner.ndim - 1]; }
 };
 
-// Calls a functor for n elements of the tensor, whose places are listed from position `at` of the index on: the i-th is
-// at base + index[at + i] * stride + i * step.
+// Calls a functor for `rows` times n elements of the tensor, whose places are listed from position `at` of the index
+// on: the i-th of row r is at base + index[at + r * n + i] * stride + i * step + r * row_step.
 using Run = void (*)(const void* functor, char* base, const int64_t* index, int64_t stride, int64_t step, int64_t at,
-                     int64_t n);
+                     int64_t n, int64_t rows, int64_t row_step);
 template <class T, class F>
 void run_targets(const void* functor, char* base, const int64_t* index, int64_t stride, int64_t step, int64_t at,
-                 int64_t n) {
+                 int64_t n, int64_t rows, int64_t row_step) {
   const F f = *static_cast<const F*>(functor);
-  const int64_t end = at + n;
-  if (step == 0 && stride == static_cast<int64_t>(sizeof(T))) {  // known to the compiler: no multiplication per element
-    T* to = reinterpret_cast<T*>(base);
-    for (; at < end; ++at) f(to[index[at]], at);
-  } else {
-    for (; at < end; ++at, base += step) f(*reinterpret_cast<T*>(base + index[at] * stride), at);
+  for (int64_t r = 0; r < rows; ++r, base += row_step) {
+    const int64_t end = at + n;
+    if (step == 0 && stride == static_cast<int64_t>(sizeof(T))) {  // known to the compiler: no multiplication
+      T* to = reinterpret_cast<T*>(base);
+      for (; at < end; ++at) f(to[index[at]], at);
+    } else {
+      for (char* from = base; at < end; ++at, from += step) f(*reinterpret_cast<T*>(from + index[at] * stride), at);
+    }
   }
+}
+
+constexpr int64_t kShort = 32;  // elements of a line: a call for each would take longer than they do
+
+// Lines that are short, and equally far from each other, if no elements are after `dim`.
+bool short_lines(const Lines& lines) {
+  return lines.inner.numel == 1 && lines.outer.ndim == 1 && lines.length <= kShort;
+}
+
+// each_run() of these: many of them by one call.
+void each_short_run(const Lines& lines, Run run, const void* functor, const char* start) {
+  constexpr int64_t kBlock = 2048;  // elements
+  const int64_t length = lines.length, apart = lines.outer.strides[0][0];
+  const int64_t block = std::max<int64_t>(1, kBlock / std::max(length, start ? lines.size : 1));
+  parallel_for(0, lines.outer.numel, std::max<int64_t>(1, 8192 / length), [&](int64_t begin, int64_t end) {
+    WorkCount done;
+    for (int64_t o = begin, many; o < end; o += many) {
+      many = std::min(block, end - o);
+      char* base = lines.base + o * apart;
+      if (start) copy_bytes(base, start + (base - lines.base), many * lines.size * lines.stride);
+      if (length == 1)
+        run(functor, base, lines.at(), lines.stride, apart, o, many, 1, 0);
+      else
+        run(functor, base, lines.at(), lines.stride, 0, o * length, length, many, apart);
+      done(many * length);
+    }
+  });
 }
 
 // Runs in the order of the index for each element of the tensor; work is shared out by outer and inner elements, so
 // that no two threads write one element. `start`: what a line is filled with before (see starts_of_lines), or null.
 void each_run(const Lines& lines, Run run, const void* functor, const char* start) {
   if (lines.empty()) return;
+  if (short_lines(lines) && (!start || lines.size <= (1 << 16))) return each_short_run(lines, run, functor, start);
   const int64_t inner = lines.inner.numel, length = lines.length;
   const int64_t pieces = std::max<int64_t>(1, std::min<int64_t>(inner / 64, 64));
   const int64_t piece = (inner + pieces - 1) / pieces;
@@ -84,18 +114,26 @@ void each_run(const Lines& lines, Run run, const void* functor, const char* star
       if (inner == 1) {
         if (start)
           serial_for(0, lines.size * lines.stride, [&](int64_t from, int64_t to) {
-            std::memcpy(base + from, start + (base - lines.base) + from, static_cast<size_t>(to - from));
+            copy_bytes(base + from, start + (base - lines.base) + from, to - from);
           });
-        serial_for(o * length, (o + 1) * length,
-                   [&](int64_t from, int64_t to) { run(functor, base, index, lines.stride, 0, from, to - from); });
+        serial_for(o * length, (o + 1) * length, [&](int64_t from, int64_t to) {
+          run(functor, base, index, lines.stride, 0, from, to - from, 1, 0);
+        });
         continue;
       }
       const int64_t step = lines.inner_stride();
       WorkCount done;
+      if (inner <= kShort && lines.inner.ndim == 1) {
+        for (int64_t j = 0, many; j < length; j += many, done(many * inner)) {
+          many = std::min<int64_t>(1024, length - j);
+          run(functor, base, index, lines.stride, step, (o * length + j) * inner, inner, many, 0);
+        }
+        continue;
+      }
       for (int64_t j = 0; j < length && i0 < i1; ++j, done(i1 - i0)) {
         int64_t at = (o * length + j) * inner + i0;
         lines.inner.for_runs(i0, i1, [&](char* const* p, int64_t n) {
-          run(functor, base + (p[0] - lines.base), index, lines.stride, step, at, n);
+          run(functor, base + (p[0] - lines.base), index, lines.stride, step, at, n, 1, 0);
           at += n;
         });
       }
@@ -377,6 +415,15 @@ void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, con
   const int64_t* p = lines.at();
   dispatch_bytes(out.itemsize(), [&]<class T>() {
     T* to = static_cast<T*>(out.data_ptr());
+    if (short_lines(lines)) {
+      const int64_t apart = lines.outer.strides[0][0];
+      return parallel_for(0, lines.outer.numel, 16384 / length, [&](int64_t begin, int64_t end) {
+        const char* base = lines.base + begin * apart;
+        for (int64_t at = begin * length; at < end * length; base += apart)
+          for (const int64_t stop = at + length; at < stop; ++at)
+            to[at] = *reinterpret_cast<const T*>(base + p[at] * lines.stride);
+      });
+    }
     // Lines along dim itself if no elements are after it, else along these elements.
     const int64_t line = inner == 1 ? length : inner, lines_per_outer = inner == 1 ? 1 : length;
     parallel_for(0, out.numel(), 16384, [&](int64_t begin, int64_t end) {
@@ -391,11 +438,15 @@ void gather_cpu(const Tensor& input, int64_t dim, const Tensor& index, bool, con
         } else {
           const int64_t step = lines.inner_stride();
           int64_t at = begin;
-          lines.inner.for_runs(first, first + n, [&](char* const* q, int64_t m) {
-            const char* from = base + (q[0] - lines.base);
+          auto take = [&](const char* from, int64_t m) {
             for (int64_t i = 0; i < m; ++i, ++at)
               to[at] = *reinterpret_cast<const T*>(from + p[at] * lines.stride + i * step);
-          });
+          };
+          if (lines.inner.ndim == 1)
+            take(base + first * step, n);
+          else
+            lines.inner.for_runs(first, first + n,
+                                 [&](char* const* q, int64_t m) { take(base + (q[0] - lines.base), m); });
         }
         begin += n;
       }

@@ -75,6 +75,35 @@ Tensor without_repeats(const Tensor& sorted) {
   return raw::clone(alias_tensor(sorted, {end - p}, {1}, 0));
 }
 
+// unique_consecutive of elements, in one pass without a branch: every element is written behind the runs that were
+// found, and stays where it begins one.
+template <class T, bool kValuesOnly>
+Result runs_of(const Tensor& flat) {
+  const int64_t n = flat.numel(), places = kValuesOnly ? 0 : n;
+  if (n == 0) return {flat, empty_tensor({0}, DType::int64), empty_tensor({0}, DType::int64)};
+  const Slices<T> x{static_cast<const T*>(flat.data_ptr()), 1};
+  Tensor values = empty_tensor({n}, flat.dtype()), inverse = empty_tensor({places}, DType::int64),
+         first = empty_tensor({places}, DType::int64);
+  T* value = static_cast<T*>(values.data_ptr());
+  int64_t *to = inverse.data<int64_t>(), *begins = first.data<int64_t>();
+  int64_t found = 0;
+  auto take = [&](int64_t i, bool begins_run) __attribute__((always_inline)) {
+    value[found] = x.data[i];
+    if constexpr (!kValuesOnly) begins[found] = i;
+    found += begins_run;
+    if constexpr (!kValuesOnly) to[i] = found - 1;
+  };
+  take(0, true);
+  serial_for(1, n, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) take(i, !x.equal(i - 1, i));
+  });
+  if (found < n) values = raw::clone(alias_tensor(values, {found}, {1}, 0));
+  Tensor count = empty_tensor({kValuesOnly ? 0 : found}, DType::int64);
+  for (int64_t g = 0; g < count.numel(); ++g)
+    count.data<int64_t>()[g] = (g + 1 < found ? begins[g + 1] : n) - begins[g];
+  return {values, inverse, count};
+}
+
 // Integers that lie close together are counted in a table of all values between the smallest and the largest: no
 // sorting. Undefined tensors where they do not.
 template <class T>
@@ -129,7 +158,12 @@ Result unique_of(const Tensor& given, bool sort, bool values_only, std::optional
   const Tensor input = clean_flags(given);
   if (!dim) {
     const Tensor flat = raw::contiguous(raw::reshape(input, {-1}));
-    if (sort && is_integral(input.dtype()) && input.dtype() != DType::bool_) {
+    if (!sort) {
+      auto [values, inverse, count] = dispatch_dtype(
+          input.dtype(), [&]<class T>() { return values_only ? runs_of<T, true>(flat) : runs_of<T, false>(flat); });
+      return {values, values_only ? inverse : raw::reshape(inverse, input.sizes()), count};
+    }
+    if (is_integral(input.dtype()) && input.dtype() != DType::bool_) {
       auto [values, inverse, count] = dispatch_dtype(input.dtype(), [&]<class T>() -> Result {
         if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
           return unique_by_table<T>(flat, values_only);
@@ -138,7 +172,7 @@ Result unique_of(const Tensor& given, bool sort, bool values_only, std::optional
       });
       if (values.defined()) return {values, values_only ? inverse : raw::reshape(inverse, input.sizes()), count};
     }
-    if (sort && values_only && !is_complex(input.dtype()) && !is_half(input.dtype())) {
+    if (values_only && !is_complex(input.dtype()) && !is_half(input.dtype())) {
       Tensor values = dispatch_dtype(input.dtype(), [&]<class T>() -> Tensor {
         if constexpr (is_complex_type<T> || is_half_type<T>)
           return {};
@@ -147,7 +181,7 @@ Result unique_of(const Tensor& given, bool sort, bool values_only, std::optional
       });
       return {values, empty_tensor({0}, DType::int64), empty_tensor({0}, DType::int64)};
     }
-    return unique_elements(flat, input.sizes(), sort, unique_rows);
+    return unique_elements(flat, input.sizes(), true, unique_rows);
   }
   return unique_slices(input, *dim, sort, op, unique_rows);
 }
@@ -158,8 +192,9 @@ Result unique_cpu(const Tensor& input, bool, bool return_inverse, bool return_co
   return unique_of(input, true, !return_inverse && !return_counts, dim, "unique");
 }
 
-Result unique_consecutive_cpu(const Tensor& input, bool, bool, std::optional<int64_t> dim) {
-  return unique_of(input, false, false, dim, "unique_consecutive");
+Result unique_consecutive_cpu(const Tensor& input, bool return_inverse, bool return_counts,
+                              std::optional<int64_t> dim) {
+  return unique_of(input, false, !return_inverse && !return_counts, dim, "unique_consecutive");
 }
 
 }  // namespace tapegrad::cpu

@@ -101,6 +101,59 @@ void gather_windows(const Windows& w, const Tensor& out, F&& f) {
   });
 }
 
+// Whether gather_windows() asks each place for windows that a thread could as well take one by one: samples and blocks
+// of channels are enough for all threads, and no buffer is large. Sums are the same: windows add to a place in their
+// order.
+template <class T>
+bool scatters(const Windows& w, const Tensor& out) {
+  constexpr int64_t kMostBuffer = 8 << 20;  // bytes
+  const int64_t channels = out.size(1), blocks = (channels + kChannels - 1) / kChannels;
+  return out.size(0) * blocks >= get_num_threads() &&
+         (std::is_same_v<T, compute_t<T>> ||
+          w.in_plane() * std::min(channels, kChannels) * static_cast<int64_t>(sizeof(compute_t<T>)) <= kMostBuffer);
+}
+
+// Calls f(channels, index of the first one in the output, window (z, y, x), sums of the first place, elements from one
+// place to the next) for all windows of each sample and block of channels, and writes the sums.
+template <class T, class F>
+void scatter_windows(const Windows& w, const Tensor& out, F&& f) {
+  using C = compute_t<T>;
+  const int64_t channels = out.size(1), blocks = (channels + kChannels - 1) / kChannels, in = w.in_plane();
+  const Places places{w.in, channels}, windows{w.out, channels};
+  parallel_for(0, out.size(0) * blocks, 1, [&](int64_t first, int64_t last) {
+    WorkCount done;
+    constexpr bool kDirect = std::is_same_v<T, C>;
+    const int64_t widest = std::min(channels, kChannels);
+    const Tensor buffer = kDirect ? Tensor() : empty_tensor({in * widest}, dtype_of_v<C>);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t from = i % blocks * kChannels;
+      const Strip s{i / blocks, 0, 0, from, std::min(kChannels, channels - from)};
+      T* const to = target_of<T>(out) + places.at(s, 0);
+      C* sums;
+      if constexpr (kDirect)
+        sums = to;
+      else
+        sums = target_of<C>(buffer);
+      const int64_t step = kDirect ? channels : s.n;
+      for (int64_t p = 0; p < in; ++p, done(s.n)) std::fill_n(sums + p * step, s.n, C(0));
+      int64_t at[3];
+      for (at[0] = 0; at[0] < w.out[0]; ++at[0])
+        for (at[1] = 0; at[1] < w.out[1]; ++at[1])
+          for (at[2] = 0; at[2] < w.out[2]; ++at[2])
+            done(s.n * f(s.n, windows.at(s, windows.within(at[0], at[1], at[2])), at, sums, step));
+      if constexpr (!kDirect)
+        for (int64_t p = 0; p < in; ++p, done(s.n)) convert_line(to + p * channels, sums + p * step, s.n);
+    }
+  });
+}
+
+// A block of channels in the compute type.
+template <class T>
+struct Block {
+  alignas(64) compute_t<T> scratch[kChannels];
+  const compute_t<T>* of(const T* from, int64_t n) { return converted<compute_t<T>>(from, n, scratch); }
+};
+
 }  // namespace
 
 bool max_windows(const Windows& w, const Tensor& any_input, size_t spatial, const Tensor& values,
@@ -200,6 +253,29 @@ bool mean_windows(const Windows& w, const Tensor& any_input, size_t spatial, int
 }
 
 void max_grad(const Windows& w, const Tensor& output, const Tensor& indices, const Tensor& out) {
+  bool scattered = false;
+  dispatch_network(out.dtype(), [&]<class T>() {
+    scattered = scatters<T>(w, out);
+    if (!scattered) return;
+    scatter_windows<T>(w, out, [&](int64_t n, int64_t window, const int64_t*, compute_t<T>* sums, int64_t step) {
+      Block<T> block;
+      const compute_t<T>* g = block.of(target_of<T>(output) + window, n);
+      const int64_t* place = target_of<int64_t>(indices) + window;
+      int64_t i = 0;
+      for (; i + 4 <= n; i += 4) {  // all are read before the first is written
+        compute_t<T>* to[4];
+        compute_t<T> v[4];
+        for (int64_t k = 0; k < 4; ++k) {
+          to[k] = sums + place[i + k] * step + i + k;
+          v[k] = *to[k] + g[i + k];
+        }
+        for (int64_t k = 0; k < 4; ++k) *to[k] = v[k];
+      }
+      for (; i < n; ++i) sums[place[i] * step + i] += g[i];
+      return 1;
+    });
+  });
+  if (scattered) return;
   gather_windows(w, out, [&]<class T>(int64_t n, int64_t window, int64_t place, compute_t<T>* sum, const int64_t*) {
     auto add = [sum, place](int64_t i, compute_t<T> g, int64_t at) { sum[i] += at == place ? g : compute_t<T>(0); };
     blocks::visit(n, add, target_of<T>(output) + window, target_of<int64_t>(indices) + window);
@@ -209,9 +285,36 @@ void max_grad(const Windows& w, const Tensor& output, const Tensor& indices, con
 bool mean_grad(const Windows& w, const Tensor& any_output, size_t spatial, int64_t divisor, const Tensor& out) {
   if (!takes(any_output, spatial)) return false;
   const Tensor output = channels_last_or_copy(any_output);
+  const auto window_at = [&](size_t d, const int64_t* at) -> const Window& {
+    return w.table[d][static_cast<size_t>(at[d])];
+  };
+  const auto share_of = [&]<class C>(C one, const int64_t* at) {
+    const auto count = [&](size_t d) { return window_at(d, at).count; };
+    return pool::mean_of(one, divisor ? divisor : count(0) * count(1) * count(2));
+  };
+  bool scattered = false;
+  dispatch_network(out.dtype(), [&]<class T>() {
+    using C = compute_t<T>;
+    scattered = scatters<T>(w, out);
+    if (!scattered) return;
+    scatter_windows<T>(w, out, [&](int64_t n, int64_t window, const int64_t* at, C* sums, int64_t step) {
+      Block<T> block;
+      const C* g = block.of(target_of<T>(output) + window, n);
+      const C share = share_of(C(1), at);
+      const Window &wz = window_at(0, at), &wy = window_at(1, at), &wx = window_at(2, at);
+      for (int64_t z = wz.first; z < wz.last; ++z)
+        for (int64_t y = wy.first; y < wy.last; ++y)
+          for (int64_t x = wx.first; x < wx.last; ++x) {
+            C* sum = sums + ((z * w.in[1] + y) * w.in[2] + x) * step;
+#pragma GCC ivdep
+            for (int64_t i = 0; i < n; ++i) sum[i] += g[i] * share;
+          }
+      return (wz.last - wz.first) * (wy.last - wy.first) * (wx.last - wx.first) + 1;
+    });
+  });
+  if (scattered) return true;
   gather_windows(w, out, [&]<class T>(int64_t n, int64_t window, int64_t, compute_t<T>* sum, const int64_t* at) {
-    const auto count = [&](size_t d) { return w.table[d][static_cast<size_t>(at[d])].count; };
-    const auto share = pool::mean_of(compute_t<T>(1), divisor ? divisor : count(0) * count(1) * count(2));
+    const auto share = share_of(compute_t<T>(1), at);
     auto add = [sum, share](int64_t i, compute_t<T> g) { sum[i] += g * share; };
     blocks::visit(n, add, target_of<T>(output) + window);
   });

@@ -124,27 +124,48 @@ template <class T, class B, class C>
 struct Scan {
   C start;
   void (*lanes)(B* tile, int64_t stride, int64_t steps, C* state);
-  void (*line)(const T* x, T* out, const LaneGroup& g, int64_t n, C s);
+  void (*one_by_one)(const T* x, T* out, const LaneGroup& g, int64_t n, C start);
 };
 
 template <class Op, class T, class B, class C>
-void scan_line(const T* x, T* out, const LaneGroup& g, int64_t n, C s) {
-  serial_for(0, n, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      Op::apply(s, static_cast<C>(static_cast<B>(x[g.start[0] + i * g.step])));
-      out[g.start[0] + i * g.step] = T(static_cast<B>(s));
+void scan_one_by_one(const T* x, T* out, const LaneGroup& g, int64_t n, C start) {
+  const int64_t step = g.step;
+  auto run = [=](int64_t at, int64_t many, C s) {
+    for (int64_t i = 0; i < many; ++i, at += step) {
+      Op::apply(s, static_cast<C>(static_cast<B>(x[at])));
+      out[at] = T(static_cast<B>(s));
     }
-  });
+    return s;
+  };
+  for (int64_t j = 0; j < g.width; ++j) {
+    const int64_t at = g.start[j];
+    C s = start;
+    if (n < kLanes)
+      run(at, n, s);
+    else
+      serial_for(0, n, [&](int64_t begin, int64_t end) { s = run(at + begin * step, end - begin, s); });
+  }
+}
+
+// Whether rows are scanned one after the other: short ones, as turning a tile of them takes longer, and on AVX2 those
+// of 64-bit integers, of which a step is as short as an addition and a vector holds four.
+template <class T>
+inline constexpr bool kOneByOne = std::is_integral_v<T> && sizeof(T) == 8 && sizeof(Vector) < 64;
+template <class T>
+bool one_by_one(const LaneGroup& g, int64_t n) {
+  return !is_half_type<T> && g.step == 1 && g.lane_stride != 1 && (n < kLanes || kOneByOne<T>);
 }
 
 template <class T, class B, class C>
 void scan_groups(const Scan<T, B, C>& scan, const T* x, T* out, const Extent& e, bool sums) {
   constexpr bool kCuts = kHasPacks<B> && !std::is_same_v<T, double>;
-  const bool cut = kCuts && sums && few_and_long(e);
+  // Whole numbers have the same sums either way.
+  const bool alone = kOneByOne<T> && get_num_threads() == 1;
+  const bool cut = kCuts && sums && few_and_long(e) && !alone;
   each_group(e, cut, [&](const LaneGroup& g) {
     if constexpr (kCuts)
       if (cut) return sum_line<C>(x + g.start[0], out + g.start[0], e.n);
-    if (g.width == 1) return scan.line(x, out, g, e.n, scan.start);
+    if (g.width == 1 || one_by_one<T>(g, e.n)) return scan.one_by_one(x, out, g, e.n, scan.start);
     C state[kMaxLanes];
     std::fill(state, state + kMaxLanes, scan.start);
     WorkCount done;
@@ -168,7 +189,7 @@ void scan(const Tensor& input, int64_t dim, const Tensor& out, int start) {
     using U = unsigned_t<T>;
     using B = compute_t<U>;
     using C = std::conditional_t<std::is_same_v<T, float>, double, B>;
-    const Scan<U, B, C> scan{C(start), &scan_lanes<Op, B, C>, &scan_line<Op, U, B, C>};
+    const Scan<U, B, C> scan{C(start), &scan_lanes<Op, B, C>, &scan_one_by_one<Op, U, B, C>};
     scan_groups(scan, data_of<U>(dense), target_of<U>(out), Extent(input, dim), std::is_same_v<Op, Add>);
   });
 }

@@ -169,21 +169,38 @@ template <bool kLog, class C, class T>
     blocks::map(n, o, [=](C e) { return e * total; }, kept);
 }
 
-template <bool kLog, class C>
-void backward_tile(Tile<C>& grad, Tile<C>& output, bool row) {
-  C total[kLanes];
+// `steps` times kLanes elements, `stride` apart, and `rest` more of a row, straight from and to memory: lanes are
+// columns, or those of one row.
+template <bool kLog, class C, class T>
+[[gnu::flatten]] void backward_strip(const T* g, const T* y, T* o, int64_t steps, int64_t stride, int64_t rest,
+                                     bool row) {
+  C total[kLanes], out[kLanes];
   std::fill(total, total + kLanes, C(0));
-  for (int64_t i = 0; i < grad.steps; ++i) {
-    const C* g = grad.values.data() + i * kLanes;
-    const C* y = output.values.data() + i * kLanes;
-    for (int64_t j = 0; j < kLanes; ++j) total[j] += kLog ? g[j] : g[j] * y[j];
-  }
+  auto add = [&](int64_t j, C a, C b) { total[j] += kLog ? a : a * b; };
+  auto slope = [&](int64_t j, C a, C b) { out[j] = kLog ? a - math::exp(b) * total[j] : b * (a - total[j]); };
+  const int64_t end = steps * stride;
+  const blocks::Padded<T> last_g(g + end, rest), last_y(y + end, rest);
+  serial_for(0, steps, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) blocks::each(add, g + i * stride, y + i * stride);
+  });
+  if (rest > 0) blocks::each(add, last_g.at, last_y.at);
   if (row) std::fill(total, total + kLanes, fold(total, [](C a, C b) { return a + b; }));
-  for (int64_t i = 0; i < grad.steps; ++i) {
-    C* g = grad.values.data() + i * kLanes;
-    const C* y = output.values.data() + i * kLanes;
-    for (int64_t j = 0; j < kLanes; ++j) g[j] = kLog ? g[j] - math::exp(y[j]) * total[j] : y[j] * (g[j] - total[j]);
-  }
+  serial_for(0, steps, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      blocks::each(slope, g + i * stride, y + i * stride);
+      blocks::copy(kLanes, o + i * stride, static_cast<const C*>(out));
+    }
+  });
+  if (rest == 0) return;
+  blocks::each(slope, last_g.at, last_y.at);
+  blocks::copy(rest, o + end, static_cast<const C*>(out));
+}
+
+// Each lane a row or a column of its own.
+template <bool kLog, class C>
+void backward_tile(Tile<C>& grad, Tile<C>& output) {
+  C* g = grad.values.data();
+  backward_strip<kLog, C>(g, output.values.data(), g, grad.steps, kLanes, 0, false);
 }
 
 // A matrix of few columns, as many as divide kLanes: lane j holds those of column j % inner, so that no lane is empty
@@ -284,14 +301,20 @@ void backward(const Tensor& grad_output, const Tensor& output, int64_t dim, cons
           backward_narrow<kLog, C>(g + i, y + i, o + i, e.n, e.inner);
       });
     }
-    each_tile<std::array<Tile<C>, 2>>(e,
-                                      [&](Layout layout, int64_t offset, int64_t width, std::array<Tile<C>, 2>& tiles) {
-                                        auto& [grad, result] = tiles;
-                                        grad.load(layout, g + offset, e, width, C(0));
-                                        result.load(layout, y + offset, e, width, C(0));
-                                        backward_tile<kLog>(grad, result, layout == Layout::Row);
-                                        grad.store(layout, o + offset, e, width);
-                                      });
+    using Tiles = std::array<Tile<C>, 2>;
+    each_tile<Tiles>(e, [&](Layout layout, int64_t offset, int64_t width, Tiles& tiles) {
+      const T *from = g + offset, *result = y + offset;
+      T* to = o + offset;
+      if (layout == Layout::Row)
+        return backward_strip<kLog, C>(from, result, to, e.n / kLanes, kLanes, e.n % kLanes, true);
+      // Rows of columns that are pages apart share few places of the cache, and would be read twice from beyond it.
+      if (layout == Layout::Columns && width == kLanes && e.inner * static_cast<int64_t>(sizeof(T)) % 4096 != 0)
+        return backward_strip<kLog, C>(from, result, to, e.n, e.inner, 0, false);
+      tiles[0].load(layout, from, e, width, C(0));
+      tiles[1].load(layout, result, e, width, C(0));
+      backward_tile<kLog>(tiles[0], tiles[1]);
+      tiles[0].store(layout, to, e, width);
+    });
   });
 }
 

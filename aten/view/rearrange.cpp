@@ -1,6 +1,5 @@
 // Operators that rearrange elements, as copies between views; copy_ takes nearly all of the time.
-#include <cstring>
-
+#include "tapegrad/aten/copy/bytes.h"
 #include "tapegrad/aten/functions_copy.h"
 #include "tapegrad/aten/functions_pointwise.h"
 #include "tapegrad/aten/functions_view.h"
@@ -49,13 +48,13 @@ bool roll_lines(const Tensor& input, int64_t shift, int64_t d, const Tensor& out
   if ((outer < 16 && outer * line > (64 << 10)) || line < 64 || !input.is_contiguous() || !out.is_contiguous() ||
       !out.is_cpu())
     return false;
-  const size_t front = static_cast<size_t>(shift * inner), back = static_cast<size_t>(line) - front;
+  const int64_t front = shift * inner, back = line - front;
   const char* from = static_cast<const char*>(input.data_ptr());
   char* to = static_cast<char*>(out.data_ptr());
   parallel_for(0, outer, std::max<int64_t>(1, (128 << 10) / line), [&](int64_t begin, int64_t end) {
     for (int64_t at = begin * line; at < end * line; at += line) {
-      std::memcpy(to + at, from + at + back, front);
-      std::memcpy(to + at + front, from + at, back);
+      TG_ISA::copy_bytes(to + at, from + at + back, front);
+      TG_ISA::copy_bytes(to + at + front, from + at, back);
     }
   });
   return true;

@@ -4,6 +4,7 @@ Each is created on first use from the function for one tensor; the work is done 
 """
 
 from .. import _C
+from ..autograd import is_grad_enabled
 
 _ops = _C._functions[""]
 
@@ -38,6 +39,36 @@ def _written(tensors, results):
     """Into the tensors themselves, as the functions with a _ at the end do."""
     for t, result in zip(tensors, results):
         t.copy_(result)
+
+
+_KINDS = (_C.Tensor, _C.Parameter)
+_WRITE = frozenset(f"{base}_" for base in UNARY | {"add", "sub", "mul", "div", "lerp"})
+
+
+def _wrote(base: str, tensors, operands, **named) -> bool:
+    """Calls the function of one tensor that writes, which leaves no results to copy. False, with nothing written, unless it is sure before the first
+    call that none is refused: dense tensors of floating point, outside of the tape, with numbers and tensors alike."""
+    lists = [o if o.__class__ in (list, tuple) else [o] * len(tensors) for o in operands]
+    recording = is_grad_enabled()
+    for t in tensors:
+        if t.__class__ not in _KINDS or not t.is_floating_point() or not t.is_contiguous() or (recording and t.requires_grad):
+            return False
+    for values in lists:
+        if len(values) != len(tensors):
+            return False
+        for t, o in zip(tensors, values):
+            if o.__class__ is float or o.__class__ is int:
+                continue
+            if o.__class__ not in _KINDS or not o.is_same_size(t) or o.dtype is not t.dtype or o.device != t.device or (recording and o.requires_grad):
+                return False
+    write = getattr(_C.Tensor, base)
+    if named:
+        for row in zip(tensors, *lists):
+            write(*row, **named)
+    else:
+        for row in zip(tensors, *lists):
+            write(*row)
+    return True
 
 
 def _binary(name: str, op: str):
@@ -114,7 +145,16 @@ def make(name: str):
         made = function
     else:
         def made(tensors, *args, **kwargs):
+            if base in _WRITE and kwargs.keys() <= ({"alpha"} if base in ("add_", "sub_") else set()) and _wrote(base, tensors, args, **kwargs):
+                return
             _written(tensors, function(tensors, *args, **kwargs))
+
+        if base in ("addcmul_", "addcdiv_"):
+            by_copies = made
+
+            def made(tensors, first, second, value=1, **kwargs):
+                if kwargs or value.__class__ not in (int, float) or not _wrote(base, tensors, (first, second), value=value):
+                    by_copies(tensors, first, second, value, **kwargs)
 
     made.__name__ = made.__qualname__ = name
     made.__doc__ = f"{base} of each tensor of a list."

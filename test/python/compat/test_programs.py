@@ -8,6 +8,7 @@ import threading
 import types
 import warnings
 
+import numpy as np
 import pytest
 import tapegrad as tg
 from interpreter.programs import run
@@ -197,6 +198,35 @@ def test_foreach_of_two(name):
         for w, g, i in zip(want, got, inplace):
             torch.testing.assert_close(torch.tensor(g.numpy()), w)
             assert i.equal(g)
+
+
+@pytest.mark.parametrize("name, arguments", [("add_", ("z", )), ("add_", (2, )), ("sub_", ("z", )), ("mul_", ("z", )), ("div_", ([2.0, 4], )), ("sqrt_", ()), ("neg_", ()),
+                                             ("lerp_", ("z", 0.25)), ("addcmul_", ("z", "z", 0.5)), ("addcmul_", ("z", "z", [0.5, 2.0])), ("addcdiv_", ("z", "z"))])  # fmt: skip
+def test_foreach_writes_where_the_tensors_lie(name, arguments):
+    """PyTorch's results, by one operator each, of lists that name a tensor twice, too; a tensor that does not fit leaves all as they were."""
+    torch = pytest.importorskip("torch")
+    found = {}
+    for lib in (torch, tg):
+        xs = [lib.arange(1, 7.0).reshape(2, 3), lib.full((4,), 9.0)]
+        zs = [lib.full((2, 3), 0.5), lib.arange(1, 5.0)]
+        getattr(lib, f"_foreach_{name}")(xs, *(zs if a == "z" else a for a in arguments))
+        found[lib] = [x.numpy() for x in xs]
+    for want, got in zip(*found.values()):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+    x = tg.ones(3)
+    tg._foreach_add_([x, x], 1)
+    assert x.tolist() == [3, 3, 3]
+    with pytest.raises(RuntimeError, match="size"):
+        tg._foreach_add_([x, tg.ones(4)], [tg.ones(3), tg.ones(5)])
+    assert x.tolist() == [3, 3, 3]
+    leaf = tg.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf"):
+        tg._foreach_neg_([leaf])
+    with tg.no_grad():
+        tg._foreach_neg_([leaf])
+    assert leaf.tolist() == [-1, -1, -1]
+    tg._foreach_add_([y := tg.zeros(3)], [leaf])
+    assert y.requires_grad
 
 
 def test_foreach_of_one_and_of_three():

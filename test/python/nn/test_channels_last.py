@@ -128,21 +128,23 @@ def test_positions_of_others_are_refused():
         values.sum().backward()
 
 
-def test_same_bits_for_any_number_of_threads():
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_same_bits_for_any_number_of_threads(dtype):
+    """Also of more threads than samples, which share the places of one."""
     before = tg.get_num_threads()
     try:
         results = []
-        for threads in (1, 2, 3):
+        for threads in (1, 2, 3, 5):
             tg.set_num_threads(threads)
             parts = []
-            x = images((3, 64, 41, 43), "float32").requires_grad_()
+            x = images((3, 64, 41, 43), dtype).requires_grad_()
             for _name, f in operations(tg.nn.functional, 2):
                 y = f(x)
-                parts.append(y.detach().numpy().copy())
+                parts.append(y.detach().float().numpy().copy())
                 if y.requires_grad:
-                    parts.append(tg.autograd.grad(y, x, images(tuple(y.shape), "float32", seed=2))[0].numpy().copy())
-            y = normed(tg.nn.functional, x, tg.ones(64), tg.zeros(64), True)
-            parts += [y.detach().numpy().copy(), tg.autograd.grad(y, x, images(tuple(y.shape), "float32", seed=2))[0].numpy().copy()]
+                    parts.append(tg.autograd.grad(y, x, images(tuple(y.shape), dtype, seed=2))[0].float().numpy().copy())
+            y = normed(tg.nn.functional, x, tg.ones(64, dtype=x.dtype), tg.zeros(64, dtype=x.dtype), True)
+            parts += [y.detach().float().numpy().copy(), tg.autograd.grad(y, x, images(tuple(y.shape), dtype, seed=2))[0].float().numpy().copy()]
             results.append(parts)
         for other in results[1:]:
             assert all(a.tobytes() == b.tobytes() for a, b in zip(results[0], other))

@@ -1,4 +1,6 @@
 """Operators along many short rows, which go several rows at a time: the values of row by row and of PyTorch."""
+import itertools
+
 import numpy as np
 import pytest
 import tapegrad as tg
@@ -98,3 +100,62 @@ def test_repeated_elements(dtype, times):
         wide = tg.empty((*want.shape, 2 * times), dtype=got.dtype)
         wide[..., ::2].copy_(got[..., None].expand(*want.shape, times))  # a target with steps
         assert wide[..., ::2].tolist() == want[..., None].expand(*want.shape, times).tolist()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATING, "int64", "uint8", "complex64"])
+@pytest.mark.parametrize("n, size", [(1, 1), (1, 9), (2, 2), (3, 3), (2, 7), (31, 40), (32, 32), (33, 33)])
+def test_places(n, size, dtype):
+    """Reads and writes at places of short lines, along them and across; in the order of the index where it names a place twice."""
+    kind = getattr(torch, dtype)
+    for count, seed in itertools.product((1, 2, 65, 3000 if n < 4 else 130), range(2)):
+        rng = np.random.default_rng(seed)
+        x = torch.tensor(rng.integers(0, 5, (count, size))).to(kind)
+        src = torch.tensor(rng.integers(0, 5, (count, n))).to(kind)
+        index = torch.tensor(rng.integers(0, size, (count, n)))
+        for dim, turned in ((1, False), (0, False), (1, True), (0, True)):
+            a, b, i = (x, src, index) if dim == 1 else (x.t(), src.t(), index.t())
+            if not turned:
+                a, b, i = a.contiguous(), b.contiguous(), i.contiguous()
+            elif dim == 1:
+                a = torch.stack([a, a], 2)[:, :, 0]
+            ours = [tg.tensor(t.to(torch.complex64 if t.is_complex() else torch.float64 if t.is_floating_point() else t.dtype).numpy().copy(),
+                              dtype=getattr(tg, str(t.dtype)[6:])).as_strided(t.shape, t.contiguous().stride()) for t in (a, b, i)]  # fmt: skip
+            if turned:
+                ours = [t.t().contiguous().t() for t in ours]
+            calls = [lambda t, x, i, s: x.gather(dim, i), lambda t, x, i, s: x.scatter(dim, i, s), lambda t, x, i, s: x.scatter_add(dim, i, s),  # noqa: B023
+                     lambda t, x, i, s: x.scatter(dim, i, 3), lambda t, x, i, s: x.clone().scatter_(dim, i, s), lambda t, x, i, s: x.clone().scatter_add_(dim, i, s)]  # noqa: B023
+            if dtype != "complex64":
+                calls += [lambda t, x, i, s, r=r: x.scatter_reduce(dim, i, s, r, include_self=k) for r in ("amax", "prod", "mean") for k in (True, False)]  # noqa: B023
+            for call in calls:
+                want, got = call(torch, a, i, b), call(tg, ours[0], ours[2], ours[1])
+                if want.is_complex():
+                    want, got = torch.view_as_real(want), tg.view_as_real(got)
+                np.testing.assert_allclose(got.double().numpy(), want.double().numpy(), rtol=1e-2 if dtype in ("bfloat16", "float16") else 1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 2, 8, 33])
+@pytest.mark.parametrize("name", ["max", "min", "median", "cummax", "sort"])
+def test_gradients_of_chosen_elements(name, n):
+    x = torch.tensor(np.random.default_rng(n).permutation(3000 * n).reshape(3000, n)).float().requires_grad_()
+    y = tg.tensor(x.detach().numpy(), requires_grad=True)
+    for dim in (0, 1):
+        values, mine = getattr(x, name)(dim)[0], getattr(y, name)(dim)[0]
+        seed = torch.randn(values.shape)
+        values.backward(seed)
+        mine.backward(tg.tensor(seed.numpy()))
+    np.testing.assert_allclose(y.grad.numpy(), x.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", FLOATING)
+@pytest.mark.parametrize("name", ["softmax", "log_softmax"])
+def test_gradients_of_softmax(name, dtype):
+    """Rows and columns that do and do not fill whole lanes."""
+    kind, error = getattr(torch, dtype), {"float32": 1e-6, "float64": 1e-12, "bfloat16": 2e-2, "float16": 3e-3}[dtype]
+    shapes = [((3, n), 1) for n in (1, 31, 32, 33, 63, 64, 65, 97, 1000)] + [((2, 7, w), 1) for w in (1, 4, 31, 32, 33, 64, 65, 1024, 2048)] + [((40, 8), 0)]
+    for shape, dim in shapes:
+        x, seed = torch.randn(shape).to(kind), torch.randn(shape).to(kind)
+        exact = x.double().clone().requires_grad_()
+        getattr(exact, name)(dim).backward(seed.double())
+        mine, weight = (tg.tensor(t.double().numpy()).to(getattr(tg, dtype)) for t in (x, seed))
+        getattr(mine.requires_grad_(), name)(dim).backward(weight)
+        np.testing.assert_allclose(mine.grad.double().numpy(), exact.grad.numpy(), rtol=error, atol=error * 4, err_msg=f"{shape}")

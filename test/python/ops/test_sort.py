@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tapegrad as tg
+import torch
 
 RNG = np.random.default_rng(5)
 DTYPES = [tg.bool, tg.uint8, tg.int8, tg.int16, tg.int32, tg.int64, tg.float16, tg.bfloat16, tg.float32, tg.float64]
@@ -202,6 +203,21 @@ def test_unique():
     assert rows.unique(dim=0).tolist() == [[0, 5], [1, 2]]
     run, where, many = tg.tensor([1, 1, 2, 1]).unique_consecutive(return_inverse=True, return_counts=True)
     assert (run.tolist(), where.tolist(), many.tolist()) == ([1, 2, 1], [0, 0, 1, 2], [2, 1, 1])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("n", [0, 1, 2, 17, 5000])
+def test_runs_of_equal_elements(n, dtype):
+    x = np.random.default_rng(n).integers(0, 3, n) * 1.0
+    if n > 2 and dtype.startswith(("float", "bfloat")):
+        x[:3], x[n // 2 : n // 2 + 2] = [-0.0, 0.0, 0.0], np.nan
+    theirs, ours = torch.tensor(x).to(getattr(torch, dtype)), tg.tensor(x).to(getattr(tg, dtype))
+    for a, b in ((theirs, ours), (theirs[: n // 2 * 2].reshape(-1, 2).t(), ours[: n // 2 * 2].reshape(-1, 2).t())):
+        want = torch.unique_consecutive(a, return_inverse=True, return_counts=True)
+        values, counts = tg.unique_consecutive(b, return_counts=True)
+        for got in (tg.unique_consecutive(b, return_inverse=True, return_counts=True), [tg.unique_consecutive(b)], [values, want[1], counts]):
+            for g, w in zip(got, want):
+                np.testing.assert_array_equal(g.double().numpy(), w.double().numpy())
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])

@@ -36,16 +36,19 @@ def test_error_of_pow():
         assert _ulps((x**y).numpy(), exact.numpy()) < 1.1
 
 
-def test_remainders_are_exact():
-    """Quotients to 2^28 by one division in double, others one by one: whole ones, those next to a whole number, subnormal and infinite operands, any place in a vector."""
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainders_are_exact(dtype):
+    """Quotients to 2^28 by one division in double, of doubles to 2^52, others on their own: whole ones, those next to a whole number, subnormal and infinite operands, any place in a vector."""
     draw = np.random.default_rng(0)
-    a = draw.normal(size=100_003) * 2.0 ** draw.integers(-30, 30, 100_003)
+    wide = 1 if dtype == np.float32 else 2
+    a = draw.normal(size=100_003) * 2.0 ** (wide * draw.integers(-30, 30, 100_003))
     b = draw.normal(size=100_003) * 2.0 ** draw.integers(-20, 20, 100_003)
-    a, b = a.astype(np.float32), b.astype(np.float32)
-    whole = (b[:5000] * np.round(np.abs(a[:5000]) % 5000)).astype(np.float32)
-    special = np.array([0, -0.0, 1, -1, inf, -inf, nan, 1e-45, -1e-45, 3e38, 7e-39, 2**24, 2**24 - 1, 2.0**28, 2.0**29 - 16, -0.3], dtype=np.float32)
-    pairs = [(a, b), (whole, b[:5000]), (np.nextafter(whole, np.float32(inf)), b[:5000]), (np.nextafter(whole, np.float32(-inf)), b[:5000]),
-             (np.repeat(special, 16), np.tile(special, 16))]
+    a, b = a.astype(dtype), b.astype(dtype)
+    whole = (b[:5000] * np.round(np.abs(a[:5000]) % 5000)).astype(dtype)
+    special = np.array([0, -0.0, 1, -1, inf, -inf, nan, 1e-45, -1e-45, 3e38, 7e-39, 2**24, 2**24 - 1, 2.0**28, 2.0**29 - 16, -0.3, 2.0**52 - 0.5, 2.0**52, 2.0**53 - 1, 3 * 2.0**60], dtype=dtype)
+    special = np.append(special, [] if dtype == np.float32 else [5e-324, 1.5e-308, 1.7e308, -1.7e308]).astype(dtype)
+    pairs = [(a, b), (whole, b[:5000]), (np.nextafter(whole, dtype(inf)), b[:5000]), (np.nextafter(whole, dtype(-inf)), b[:5000]),
+             (np.repeat(special, len(special)), np.tile(special, len(special)))]
     for x, y in pairs:
         with np.errstate(all="ignore"):
             expected = np.fmod(x, y)
@@ -59,7 +62,7 @@ def test_remainders_are_exact():
             quotient = torch.floor_divide(torch.tensor(x[start:]), torch.tensor(y[start:])).numpy()
             np.testing.assert_array_equal(tg.floor_divide(tg.tensor(x[start:]), tg.tensor(y[start:])).numpy(), quotient)
         for divisor in (0.3, -7.0):
-            np.testing.assert_array_equal(tg.fmod(tg.tensor(x), divisor).numpy(), np.fmod(x, np.float32(divisor)))
+            np.testing.assert_array_equal(tg.fmod(tg.tensor(x), divisor).numpy(), np.fmod(x, dtype(divisor)))
 
 
 def test_errors_of_gelu():
