@@ -110,8 +110,10 @@ TG_COLD void check_nan(const Node& node, const GradList& result) {
 
 class Run {
  public:
-  Run(Graph& graph, const BackwardOptions& options)
+  // some: the gradients of some inputs are asked for, and not of all
+  Run(Graph& graph, const BackwardOptions& options, bool some)
       : graph_(graph),
+        some_(some),
         reuse_(!options.create_graph),
         keep_(options.retain_graph || options.create_graph),
         nan_checks_(anomaly.load(std::memory_order_relaxed) && anomaly_nan.load(std::memory_order_relaxed)) {}
@@ -160,11 +162,27 @@ class Run {
         if (c.task == task) results[c.result] = grads[c.output];
     if (!t.run) return;
 
+    const WantedScope wanted(some_ ? wanted_edges(t) : detail::WantedEdges{nullptr, 0});
     GradList result = some || node.hooks != nullptr || node.runs_without_grads ? call(node, std::move(grads))
                                                                                : GradList(node.edges.size());
     if (!keep_) release(node);
     if (node.is_accumulator) return;
     route(t, result);
+  }
+
+  struct WantedScope {
+    explicit WantedScope(detail::WantedEdges now) noexcept : saved(std::exchange(detail::wanted_edges, now)) {}
+    ~WantedScope() { detail::wanted_edges = saved; }
+    detail::WantedEdges saved;
+  };
+
+  detail::WantedEdges wanted_edges(const Task& t) const noexcept {
+    const Node& node = *t.node;
+    uint64_t edges = ~uint64_t{0};
+    size_t k = t.first_target;
+    for (size_t i = 0; i < std::min<size_t>(node.edges.size(), 64); ++i)
+      if (node.edges[i].defined() && !graph_.tasks[graph_.targets[k++]].needed) edges &= ~(uint64_t{1} << i);
+    return {&node, edges};
   }
 
   static GradList apply(Node& node, GradList&& grads) {
@@ -223,6 +241,7 @@ class Run {
   }
 
   Graph& graph_;
+  const bool some_;
   const bool reuse_;
   const bool keep_;
   const bool nan_checks_;
@@ -329,7 +348,7 @@ std::vector<Tensor> run_backward(TensorSpan roots, TensorSpan grads, TensorSpan 
     SiteGuard site(0);
     const uint32_t no_grad = kModeNoGrad;
     ModeGuard mode(options.create_graph ? 0 : no_grad, options.create_graph ? no_grad : 0);
-    Run run(graph, options);
+    Run run(graph, options, !inputs.empty());
     for (size_t i = 0; i < root_edges.size(); ++i) {
       const Edge& e = root_edges[i];
       const OutputMeta& expected = e.node->outputs[e.input];

@@ -10,7 +10,8 @@ namespace tapegrad::autograd {
 
 namespace detail {
 constinit thread_local uint64_t node_sequence __attribute__((tls_model("initial-exec"))) = 0;
-}
+constinit thread_local WantedEdges wanted_edges __attribute__((tls_model("initial-exec"))) = {nullptr, 0};
+}  // namespace detail
 
 Node::~Node() = default;
 void* Node::operator new(size_t n) { return pool_allocate(n); }

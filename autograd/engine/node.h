@@ -68,6 +68,12 @@ struct OutputMeta {
 namespace detail {
 // Nodes made by this thread so far.
 TG_API extern constinit thread_local uint64_t node_sequence __attribute__((tls_model("initial-exec")));
+// The edges of the node that runs in this thread whose gradients are asked for, where these are not all.
+struct WantedEdges {
+  const Node* node;
+  uint64_t edges;  // bit i: the edge i; those from 64 on are always wanted
+};
+TG_API extern constinit thread_local WantedEdges wanted_edges __attribute__((tls_model("initial-exec")));
 }  // namespace detail
 
 struct TG_API Node : intrusive_ptr_target {
@@ -85,7 +91,12 @@ struct TG_API Node : intrusive_ptr_target {
   // Visits the saved tensors by name: for Python's garbage collector and for `grad_fn._saved_NAME`.
   virtual void visit_saved(const SavedVisitor&) const {}
 
-  bool needs(size_t i) const noexcept { return edges[i].defined(); }
+  // Whether a gradient of input i is asked for: by the forward pass, and while this runs also by the backward pass
+  // (autograd.grad asks for those of some inputs only).
+  bool needs(size_t i) const noexcept {
+    return edges[i].defined() &&
+           (TG_LIKELY(detail::wanted_edges.node != this) || i >= 64 || (detail::wanted_edges.edges >> i & 1) != 0);
+  }
   NodeHooks& ensure_hooks() {
     if (!hooks) hooks = std::make_unique<NodeHooks>();
     return *hooks;

@@ -1,6 +1,7 @@
 """backward, autograd.grad and what they leave behind."""
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -377,3 +378,67 @@ def test_versions_can_be_kept_and_counted():
     assert x._version == 0
     with pytest.raises(RuntimeError, match="Cannot set"):
         tg._C._autograd._unsafe_set_version_counter((x,), (-1,))
+
+
+@same_as_torch
+def test_gradients_that_are_not_asked_for_are_not_computed(lib):
+    """autograd.grad and backward(inputs=) for some inputs: hooks of nodes see what a formula gave."""
+    found = []
+
+    def watched(y):
+        y.grad_fn.register_hook(lambda given, arrived: found.append([g is not None for g in given]))
+        return y
+
+    x, w = (lib.ones(3, 3, requires_grad=True) for _ in range(2))
+    image, kernel, bias = (lib.ones(*shape, requires_grad=True) for shape in ((1, 2, 5, 5), (3, 2, 3, 3), (3,)))
+    lib.autograd.grad(watched(x @ w).sum(), x)
+    lib.autograd.grad(watched(x @ w).sum(), w)
+    watched(x @ w).sum().backward(inputs=[w])
+    lib.autograd.grad(watched(lib.nn.functional.conv2d(image, kernel, bias)).sum(), image)
+    lib.autograd.grad(watched(x.exp() * w).sum(), x)
+    hidden = x * 2
+    lib.autograd.grad(watched(hidden * w).sum(), hidden)  # a tensor in the middle
+    (first,) = lib.autograd.grad(watched(x * x * w).sum(), x, create_graph=True)
+    found.append([g is not None for g in lib.autograd.grad(first.sum(), (x, w))])  # what the gradient was computed from is on its tape
+    watched(x @ w).sum().backward()  # all of them
+    found.append([x.grad is not None, w.grad is not None])
+    return found
+
+
+def test_a_pass_in_a_pass_for_some_asks_for_all_that_it_wants():
+    class Inner(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            with tg.enable_grad():
+                a, b = tg.ones(2, requires_grad=True), tg.ones(2, requires_grad=True)
+                (a * b).sum().backward()
+            assert a.grad is not None and b.grad is not None
+            return grad * 2
+
+    x, w = tg.ones(2, requires_grad=True), tg.ones(2, requires_grad=True)
+    (grad,) = tg.autograd.grad((Inner.apply(x) * w).sum(), x)
+    assert grad.tolist() == [2, 2] and w.grad is None
+
+
+def test_gradients_for_some_of_two_threads_are_their_own():
+    x, w = tg.randn(20, 20, requires_grad=True), tg.randn(20, 20, requires_grad=True)
+    y = (x @ w).tanh().sum()
+    wanted = tg.autograd.grad(y, (x, w), retain_graph=True)
+    failures = []
+
+    def ask(which):
+        for _ in range(200):
+            (g,) = tg.autograd.grad(y, (x, w)[which], retain_graph=True)
+            if not tg.equal(g, wanted[which]):
+                failures.append(which)
+
+    threads = [threading.Thread(target=ask, args=(i % 2,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
