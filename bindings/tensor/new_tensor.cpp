@@ -1,4 +1,5 @@
 // tensor(), as_tensor(), asarray(), Tensor(...), x.new_tensor(), x.new().
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
 #include "tapegrad/bindings/arguments/keyword_method.h"
 #include "tapegrad/bindings/arguments/nested_data.h"
@@ -18,6 +19,8 @@ Tensor converted(const Tensor& t, std::optional<DType> dtype, std::optional<Devi
   if (there && !copy) return t;
   if (device && device->is_meta()) return empty_tensor(t.sizes(), dtype.value_or(t.dtype()), *device);
   PyRef source = own(wrap(t));
+  if (Py_TYPE(source.get()) != tensor_type)  // the `to` of a subclass is not asked
+    source = own(wrap_as(tensor_type, view_as(t, t)));
   static PyObject* const names = Py_BuildValue("(sss)", "dtype", "device", "copy");
   PyRef wanted_dtype = own(wrap(dtype.value_or(t.dtype())));
   PyRef wanted_device = own(wrap(device.value_or(t.device())));

@@ -1,4 +1,5 @@
 // Methods that query a tensor.
+#include "tapegrad/aten/functions_view.h"
 #include "tapegrad/aten/record/native_step.h"
 #include "tapegrad/aten/sparse/sparse_tensor.h"
 #include "tapegrad/bindings/arguments/fast_call.h"
@@ -99,10 +100,8 @@ PyObject* storage_address(const Tensor& t) {
 PyObject* as_subclass(PyObject* o, PyObject* type) {
   TG_CHECK(PyType_Check(type) && PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), tensor_type), Type,
            "as_subclass: expected a subclass of Tensor");
-  PyRef fresh = call_method(o, "view_as", o);  // another Python object over the same memory, known to the tape
-  const Tensor t = unwrap(fresh.get());
-  fresh = PyRef();
-  return wrap_as(reinterpret_cast<PyTypeObject*>(type), t);
+  const Tensor& t = unwrap(o);
+  return wrap_as(reinterpret_cast<PyTypeObject*>(type), view_as(t, t));  // over the same memory, known to the tape
 }
 
 // Tensor._make_subclass(cls, data, require_grad=False): the detached data as an instance of cls.

@@ -484,3 +484,21 @@ def test_a_copy_of_a_wrapper_has_its_slots(t):
     wrapper.note = {"a": [1]}
     copied = copy.deepcopy(wrapper)
     return (copied.inner.tolist(), copied.inner is wrapper.inner, copied.log, copied.log is wrapper.log, copied.note, copied.note is wrapper.note, repr(copied))
+
+
+@same_as_torch
+def test_what_makes_plain_tensors_of_a_subclass_does_not_ask_it(lib):
+    seen = []
+
+    class Asked(lib.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            seen.append(func.__name__)
+            result = super().__torch_function__(func, types, args, kwargs or {})
+            return result.as_subclass(cls) if isinstance(result, lib.Tensor) else result  # as MONAI's, which copies metadata by plain tensors
+
+    x = lib.ones(2, 3, requires_grad=True).as_subclass(Asked)
+    plain = x.as_subclass(lib.Tensor)
+    made = [plain, lib.tensor(x.detach()), lib.tensor(x.detach(), dtype=lib.float64), lib.as_tensor(x, dtype=lib.float64)]
+    seen = [name for name in seen if name not in ("detach", "__get__")]
+    return [type(t) is lib.Tensor for t in made[:3]], seen, plain.requires_grad, plain.grad_fn is not None, plain.data_ptr() == x.data_ptr()
