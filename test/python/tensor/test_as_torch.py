@@ -108,7 +108,7 @@ def test_old_classes():
     for dtype in (tg.quint8, tg.qint32):
         with pytest.raises(RuntimeError, match="not supported for quantized"):
             _ = dtype.is_signed
-    with pytest.warns(UserWarning, match="please use torch.set_default_dtype"):
+    with pytest.warns(UserWarning, match="please use set_default_dtype"):
         tg.set_default_tensor_type(tg.FloatTensor)
 
 
