@@ -14,9 +14,10 @@ __allow_nonbracketed_mutation_flag = True
 
 def disable_global_flags() -> None:
     """Accepted: `flags_frozen()` says so from then on. Settings may still be made outside of `flags()`, where PyTorch raises."""
-    globals()["__allow_nonbracketed_mutation_flag"] = False
+    global __allow_nonbracketed_mutation_flag
+    __allow_nonbracketed_mutation_flag = False
 
 
 def flags_frozen() -> bool:
     """Whether `disable_global_flags` was called."""
-    return not globals()["__allow_nonbracketed_mutation_flag"]
+    return not __allow_nonbracketed_mutation_flag

@@ -25,71 +25,6 @@ class _Kind(NamedTuple):
         return self.unflatten
 
 
-def _named(values, context):
-    return context(*values) if hasattr(context, "_fields") else context(values)
-
-
-_KINDS: dict[Any, _Kind] = {
-    tuple: _Kind(lambda x: (list(x), None), lambda c, _: tuple(c)),
-    list: _Kind(lambda x: (x, None), lambda c, _: list(c)),
-    dict: _Kind(lambda x: (list(x.values()), list(x)), lambda c, keys: dict(zip(keys, c, strict=True))),
-    OrderedDict: _Kind(lambda x: (list(x.values()), list(x)), lambda c, keys: OrderedDict(zip(keys, c, strict=True))),
-    defaultdict: _Kind(lambda x: (list(x.values()), (x.default_factory, list(x))),
-                       lambda c, context: defaultdict(context[0], zip(context[1], c, strict=True))),
-    deque: _Kind(lambda x: (list(x), x.maxlen), lambda c, maxlen: deque(c, maxlen=maxlen)),
-}
-_NAMED = _KINDS[namedtuple] = _Kind(lambda x: (list(x), type(x)), _named)
-# What libraries use of PyTorch's own file.
-SUPPORTED_NODES = _KINDS
-PyTree = Context = Any
-
-
-def _get_node_type(tree):
-    """What a container is looked up by: its type, for named tuples the function that makes them."""
-    if _kind_of(tree) is _NAMED:
-        return namedtuple
-    return type(tree)
-
-
-def register_pytree_node(cls, flatten_fn, unflatten_fn, **names) -> None:
-    """Makes a class a container: flatten_fn(x) gives (children, context), unflatten_fn(children, context) the container. `flatten_with_keys_fn`
-    gives ([(key, child)], context); other `names` are for files of programs and not used."""
-    _KINDS[cls] = _Kind(flatten_fn, unflatten_fn, names.get("flatten_with_keys_fn"))
-
-
-_register_pytree_node = _private_register_pytree_node = register_pytree_node
-
-
-def is_namedtuple_class(cls) -> bool:
-    """Whether it is a class of named tuples."""
-    return isinstance(cls, type) and issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
-
-
-def is_namedtuple_instance(obj) -> bool:
-    """Whether it is a named tuple."""
-    return is_namedtuple_class(type(obj))
-
-
-def is_namedtuple(obj) -> bool:
-    """Whether it is a named tuple or a class of them."""
-    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
-
-
-def is_structseq_class(cls) -> bool:
-    """Whether it is a class of results with names, as that of `sort`."""
-    return isinstance(cls, type) and issubclass(cls, tuple) and isinstance(getattr(cls, "n_sequence_fields", None), int)
-
-
-def is_structseq_instance(obj) -> bool:
-    """Whether it is a result with names."""
-    return is_structseq_class(type(obj))
-
-
-def is_structseq(obj) -> bool:
-    """Whether it is a result with names or a class of them."""
-    return is_structseq_class(obj if isinstance(obj, type) else type(obj))
-
-
 @dataclass(frozen=True)
 class SequenceKey:
     """Where a value lies in a list or tuple."""
@@ -154,7 +89,11 @@ def _list_unflatten(values, context) -> list:
     return list(values)
 
 
-_tuple_flatten, _tuple_flatten_with_keys = _list_flatten, _list_flatten_with_keys
+def _tuple_flatten(sequence):
+    return list(sequence), None
+
+
+_tuple_flatten_with_keys = _list_flatten_with_keys
 
 
 def _tuple_unflatten(values, context) -> tuple:
@@ -170,7 +109,68 @@ def _namedtuple_flatten_with_keys(value):
 
 
 def _namedtuple_unflatten(values, context):
-    return context(*values)
+    return context(*values) if hasattr(context, "_fields") else context(values)  # results with names, as of sort
+
+
+_KINDS: dict[Any, _Kind] = {
+    tuple: _Kind(_tuple_flatten, _tuple_unflatten),
+    list: _Kind(_list_flatten, _list_unflatten),
+    dict: _Kind(_dict_flatten, _dict_unflatten),
+    OrderedDict: _Kind(_dict_flatten, lambda c, keys: OrderedDict(zip(keys, c, strict=True))),
+    defaultdict: _Kind(lambda x: (list(x.values()), (x.default_factory, list(x))),
+                       lambda c, context: defaultdict(context[0], zip(context[1], c, strict=True))),
+    deque: _Kind(lambda x: (list(x), x.maxlen), lambda c, maxlen: deque(c, maxlen=maxlen)),
+}
+_NAMED = _KINDS[namedtuple] = _Kind(_namedtuple_flatten, _namedtuple_unflatten)
+# What libraries use of PyTorch's own file.
+SUPPORTED_NODES = _KINDS
+PyTree = Context = Any
+
+
+def _get_node_type(tree):
+    """What a container is looked up by: its type, for named tuples the function that makes them."""
+    if _kind_of(tree) is _NAMED:
+        return namedtuple
+    return type(tree)
+
+
+def register_pytree_node(cls, flatten_fn, unflatten_fn, **names) -> None:
+    """Makes a class a container: flatten_fn(x) gives (children, context), unflatten_fn(children, context) the container. `flatten_with_keys_fn`
+    gives ([(key, child)], context); other `names` are for files of programs and not used."""
+    _KINDS[cls] = _Kind(flatten_fn, unflatten_fn, names.get("flatten_with_keys_fn"))
+
+
+_register_pytree_node = _private_register_pytree_node = register_pytree_node
+
+
+def is_namedtuple_class(cls) -> bool:
+    """Whether it is a class of named tuples."""
+    return isinstance(cls, type) and issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple)
+
+
+def is_namedtuple_instance(obj) -> bool:
+    """Whether it is a named tuple."""
+    return is_namedtuple_class(type(obj))
+
+
+def is_namedtuple(obj) -> bool:
+    """Whether it is a named tuple or a class of them."""
+    return is_namedtuple_class(obj if isinstance(obj, type) else type(obj))
+
+
+def is_structseq_class(cls) -> bool:
+    """Whether it is a class of results with names, as that of `sort`."""
+    return isinstance(cls, type) and issubclass(cls, tuple) and isinstance(getattr(cls, "n_sequence_fields", None), int)
+
+
+def is_structseq_instance(obj) -> bool:
+    """Whether it is a result with names."""
+    return is_structseq_class(type(obj))
+
+
+def is_structseq(obj) -> bool:
+    """Whether it is a result with names or a class of them."""
+    return is_structseq_class(obj if isinstance(obj, type) else type(obj))
 
 
 def _keyed(tree, kind: _Kind):
