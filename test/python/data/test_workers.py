@@ -332,8 +332,9 @@ def test_the_position_in_a_stream():
     again = data.DataLoader(Stream(20), batch_size=3, num_workers=2)
     again.load_state_dict(state)
     assert [b.tolist() for b in again] == rest
-    with pytest.raises(ValueError, match="state_dict"):
-        again.load_state_dict({"epoch": 3})
+    for damaged in ({"epoch": 3}, {"batches": -1}, {"batches": "x"}, {"batches": 2}, {"batches": 2, "states": None}):
+        with pytest.raises(ValueError, match="state_dict"):
+            again.load_state_dict(damaged)
 
 
 class Resumable(data.IterableDataset):

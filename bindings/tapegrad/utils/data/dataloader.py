@@ -216,9 +216,10 @@ class DataLoader(Generic[_T]):
     def load_state_dict(self, state: dict) -> None:
         """The next pass goes on where `state` was taken. Batches before that are not made again, but for those of an
         iterable dataset, which are made and dropped; without workers, one that has `state_dict` and `load_state_dict` goes on by itself."""
-        if "batches" not in state:
+        batches = state.get("batches") if isinstance(state, dict) else None
+        if type(batches) is not int or batches < 0 or (batches and not isinstance(state.get("states"), dict)):
             raise ValueError(f"load_state_dict: expected what DataLoader.state_dict() gave: got the keys {sorted(state)}")
-        self._resume = dict(state) if state["batches"] else None
+        self._resume = dict(state) if batches else None
         self._last = None
 
 
