@@ -116,8 +116,6 @@ MODULES.update({
         refused("replace_pattern symbolic_trace", _NO_GRAPHS),
         functions("fn_or_name", "wrap(fn_or_name)", "Accepted, as a call or a decorator: functions that a tracer would leave alone."),
         functions("fn", "has_side_effect(fn)", "Accepted: the function itself.")),
-    "fx.passes": module("What PyTorch does with graphs of programs, of which there are none."),
-    "fx.passes.shape_prop": module("Shapes in such graphs.", classes("ShapeProp TensorMetadata", _NO_GRAPHS)),
     "fx.graph_module": module("What PyTorch keeps in fx/graph_module.py.", borrowed("fx", "GraphModule"), refused("_copy_attr", _NO_GRAPHS)),
     "fx.graph": module("What PyTorch keeps in fx/graph.py.", borrowed("fx", "Graph")),
     "fx.node": module("What PyTorch keeps in fx/node.py.", borrowed("fx", "Node"), values(Target=object, Argument=object), refused("map_arg", _NO_GRAPHS)),
